@@ -1,0 +1,274 @@
+"""The model side as the rest of the program sees it: two protocols, a request, a reply, and four kinds of constraint."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+
+from graphrag_local.errors import ReplyInvalid
+from graphrag_local.ids import canonical_json
+from graphrag_local.prompting import Message
+from graphrag_local.records import Outcome, Usage
+from graphrag_local.tokens import TokenCounter, count_messages
+
+Form = Literal["grammar", "schema"]
+Purpose = Literal["extract", "describe", "report", "answer", "probe"]
+FinishReason = Literal["stop", "length", "gate", "abort"]
+
+# Free text in a grammar is exactly this class, unbounded (design-review §1.3): llguidance slices the vocabulary by it, so a row costs
+# about 13 µs at a 129k vocabulary; any other class, a bound {m,n} or a maxLength costs up to two hundred times as much.
+TEXT_TERMINAL = r'TEXT: /[^"\\\x00-\x1F\x7F]+/'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The reply is one of these strings."""
+
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonSchema:
+    """The reply is compact JSON that fits this schema; `text` is the schema as canonical JSON."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """The reply is a sentence of this Lark grammar (llguidance's dialect)."""
+
+    lark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeText:
+    """The reply is any text."""
+
+
+Constraint = Choice | JsonSchema | Grammar | FreeText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """The reply begins with one of `options` (single tokens); the probability of the first one decides whether it is read on.
+
+    With a grammar the reply starts with the option itself. `threshold` is a probability in [0, 1]; below it the reply is abandoned
+    after that token (finish reason "gate"). A threshold of 0 never abandons, one over 1 always does.
+    """
+
+    options: tuple[str, ...] = ("Y", "N")
+    threshold: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call to a model.
+
+    `documents` are the ids of the documents whose text the prompt holds. `validate` raises ValueError when the reply's text cannot be used.
+    `affinity` names what shares its prefix (a chunk, a window), so that it stays on the endpoint that has it cached; it is
+    not part of the key. `priority`: lower goes first (questions 0, indexing 10). `max_tokens` bounds the reply.
+    """
+
+    messages: tuple[Message, ...]
+    constraint: Constraint
+    max_tokens: int
+    purpose: Purpose
+    temperature: float = 0.0
+    seed: int = 0
+    gate: Gate | None = None
+    logprobs: bool = False
+    affinity: str = ""
+    priority: int = 10
+    documents: tuple[str, ...] = ()
+    validate: Callable[[str], object] | None = field(default=None, compare=False)
+
+    def key_parts(self) -> dict[str, Any]:
+        """What determines the reply, besides the model: messages, constraint, sampling, gate. Affinity and priority do not."""
+        return {
+            "messages": [[message.role, message.content] for message in self.messages],
+            "constraint": [type(self.constraint).__name__, _constraint_value(self.constraint)],
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "seed": self.seed,
+            "gate": [list(self.gate.options), self.gate.threshold] if self.gate else None,
+            "logprobs": self.logprobs,
+        }
+
+
+def _constraint_value(constraint: Constraint) -> Any:
+    match constraint:
+        case Choice(options=options):
+            return list(options)
+        case JsonSchema(text=text):
+            return text
+        case Grammar(lark=lark):
+            return lark
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came back. `gate` is the probability of the gate's first option among its options, None where none was asked or given.
+
+    `logprobs` holds (token, log-probability) pairs of the reply where asked and given.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    usage: Usage = field(default_factory=Usage)
+    gate: float | None = None
+    logprobs: tuple[tuple[str, float], ...] = ()
+    replayed: bool = False
+
+
+Generate = Callable[[Request], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """Which model answers: its name, revision ("unpinned" where unknown), window in tokens, and what it was seen to obey.
+
+    `form` is the resolved kind of constraints; `tiny` says that span grounding and quotes are the right defaults (under about 1B parameters).
+    """
+
+    name: str
+    revision: str
+    context_tokens: int
+    form: Form
+    tiny: bool = False
+    logprobs: bool = True
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Something that answers requests. Raises EngineError; a reply that is cut off is returned, not raised."""
+
+    @property
+    def card(self) -> ModelCard:
+        """Which model this is."""
+
+    async def generate(self, request: Request) -> Reply:
+        """The reply to one request."""
+
+    async def close(self) -> None:
+        """Give back connections, threads and memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderCard:
+    """Which embedder made a vector: name, revision or probe digest, dimension (0: there is no embedder)."""
+
+    name: str
+    revision: str
+    dimension: int
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Something that turns texts into unit vectors."""
+
+    @property
+    def card(self) -> EmbedderCard:
+        """Which embedder this is."""
+
+    async def embed(self, texts: list[str], *, query: bool = False) -> list[list[float]]:
+        """One unit vector per text; a text longer than the model reads is embedded in windows and pooled."""
+
+    async def close(self) -> None:
+        """Give back connections, threads and memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What a unit of work is given of the model side: how to ask, which model it is, how to count, and how to sample."""
+
+    generate: Generate
+    card: ModelCard
+    counter: TokenCounter
+    temperature: float = 0.0
+    seed: int = 0
+
+    def fits(self, messages: tuple[Message, ...], reply_tokens: int) -> bool:
+        """Whether a chat and the room for its reply fit the model's window."""
+        return count_messages(self.counter, messages) + reply_tokens <= self.card.context_tokens
+
+
+T = TypeVar("T")
+
+
+async def ask(model: Model, request: Request, parse: Callable[[str], T], *, tries: int = 2) -> tuple[T, Reply]:
+    """The parsed reply to a request; an unusable one is asked again differently (another seed, a little warmth), `tries` times in all.
+
+    `parse` raises ValueError where the text cannot be used. Raises ReplyInvalid with the last outcome.
+    """
+    for attempt in range(tries):
+        warmth = model.temperature if attempt == 0 else max(model.temperature, 0.3)
+        try:
+            reply = await model.generate(replace(request, seed=model.seed + attempt, temperature=warmth, validate=parse))
+            return parse(reply.text), reply
+        except ReplyInvalid:
+            if attempt == tries - 1:
+                raise
+        except ValueError as error:  # an engine that does not judge replies itself
+            if attempt == tries - 1:
+                raise ReplyInvalid(f"The reply cannot be used: {error}.", outcome="invalid") from error
+    raise AssertionError("tries is at least 1")
+
+
+def judge(request: Request, reply: Reply) -> Outcome:
+    """Whether a reply can be used: "ok", or why not. A reply abandoned at its gate is used as it is."""
+    if reply.finish_reason == "gate":
+        return "ok"
+    if reply.finish_reason in ("length", "abort"):
+        return "loop" if is_loop(reply.text) else "cut_off"
+    if not reply.text.strip() and not isinstance(request.constraint, FreeText):
+        return "thinking"
+    if request.validate is not None:
+        try:
+            request.validate(reply.text)
+        except ValueError:
+            return "loop" if is_loop(reply.text) else "invalid"
+    return "ok"
+
+
+def is_loop(text: str) -> bool:
+    """Whether a reply ends in white space without end, or in the same piece at least five times over (pieces of 4 to 400 characters)."""
+    if len(text) - len(text.rstrip()) >= 100:
+        return True
+    tail = text[-4000:]
+    for probe in (tail[-24:],) if len(tail) >= 120 else ():
+        gap = tail.rfind(probe, 0, len(tail) - 1)
+        period = len(tail) - len(probe) - gap if gap >= 0 else 0
+        if 0 < period <= 400 and len(tail) >= 5 * period and tail[-period * 4:] == tail[-period * 5:-period]:
+            return True
+    return False
+
+
+_LATEX = re.compile(r"(?<!\\)((?:\\\\)*)\\(?=[fb][a-z])")
+_FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
+_TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
+
+
+def read_json(text: str) -> Any:
+    """The JSON value of a reply; raises ValueError with the beginning of the text where there is none.
+
+    Servers that do not enforce a schema send fences, a sentence before or after, or a comma too many: those are taken off. A back slash
+    before `frac` or `beta` is LaTeX (form feed and backspace are never meant).
+    """
+    fenced = _FENCE.match(text)
+    body = fenced.group(1) if fenced else text
+    start = min((at for at in (body.find("{"), body.find("[")) if at >= 0), default=0)
+    body = _LATEX.sub(r"\1\\\\", body[start : max(body.rfind("}"), body.rfind("]")) + 1])
+    for candidate in (body, _TRAILING_COMMA.sub("", body)):
+        try:
+            return json.loads(candidate)
+        except ValueError:
+            continue
+    raise ValueError(f"it is not JSON; it begins {text[:80]!r}")
+
+
+def schema_of(schema: dict[str, Any]) -> JsonSchema:
+    """A JSON schema as a constraint."""
+    return JsonSchema(text=canonical_json(schema))

@@ -1,0 +1,197 @@
+"""The test server itself: how it fails, waits, and is left."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.modelserver import ModelServer
+
+
+def post(server, purpose, prompt="Say something.", *, timeout=5.0, **body):
+    body = {"model": "m", "messages": [{"role": "user", "content": prompt}], **body}
+    return httpx.post(server.url + "/chat/completions", json=body, headers={"X-Graphrag-Purpose": purpose}, timeout=timeout)
+
+
+def rule(on="answer", calls="1-", **do):
+    return {"on": on, "calls": calls, "do": do}
+
+
+@pytest.mark.parametrize(
+    ("do", "error"),
+    [
+        ({"drop": "before-headers"}, httpx.RemoteProtocolError),
+        ({"reply": "valid", "drop": "mid-body", "after_bytes": 30}, httpx.RemoteProtocolError),
+        ({"refuse_connection": True}, httpx.ReadError),
+        ({"hang_s": 0.05}, httpx.RemoteProtocolError),
+    ],
+    ids=["before-headers", "mid-body", "refused", "hung"],
+)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_broken_connections(do, error, stream):
+    """Each fault reaches the client as a broken connection, and the next request is served."""
+    with ModelServer({"rules": [rule(calls="1", **do)]}) as server:
+        with pytest.raises(error):
+            post(server, "answer", stream=stream)
+        assert post(server, "answer", stream=stream).status_code == 200
+        assert not server.log[0].cancelled
+
+
+def test_a_dropped_body_stops_where_the_rule_says():
+    """A reply dropped in mid-body delivers its headers and exactly the named number of bytes."""
+    with (
+        ModelServer({"rules": [rule(reply="valid", drop="mid-body", after_bytes=30)]}) as server,
+        httpx.stream("POST", server.url + "/chat/completions", json={"messages": []}) as reply,
+    ):
+        got = b""
+        with pytest.raises(httpx.RemoteProtocolError):
+            for piece in reply.iter_raw():
+                got += piece
+    assert reply.status_code == 200
+    assert len(got) == 30
+
+
+def test_waits_shrink_with_the_clock():
+    """Delays and the Retry-After header are divided by the scale of the clock."""
+    busy = rule(calls="1", status=429, headers={"Retry-After": "7"}, body={"error": {"message": "Too many"}})
+    slow = rule(reply="valid", delay_s=5, delay_s_by_text={"quick": 1})
+    with ModelServer({"rules": [busy, slow]}, clock_scale=20) as server:
+        refused = post(server, "answer")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "0.35")
+        for prompt, least in (("slow", 0.25), ("quick", 0.05)):
+            began = time.monotonic()
+            post(server, "answer", prompt)
+            assert least <= time.monotonic() - began < least + 0.15
+
+
+def test_a_timeline_with_a_restart():
+    """Pushing back, a closed port that drops who is connected, health without completions, and then all is well again."""
+    timeline = [
+        {"from_s": 0, "do": {"reply": "valid"}},
+        {"from_s": 3, "to_s": 6, "do": {"status": 503, "body": "not ready"}},
+        {"from_s": 6, "to_s": 10, "do": {"refuse_connection": True}},
+        {"from_s": 10, "to_s": 13, "health": 200, "do": {"status": 500, "body": {"error": {}}}},
+        {"from_s": 13, "do": {"reply": "valid"}},
+    ]
+    seen, health = [], []
+    with ModelServer({"timeline": timeline}, clock_scale=10) as server, httpx.Client() as client:
+        assert httpx.get(server.root + "/health").status_code == 200
+        began = time.monotonic()
+        for moment in (0.0, 0.45, 0.8, 1.15, 1.45):
+            time.sleep(max(0.0, began + moment - time.monotonic()))
+            for results, ask in (
+                (seen, lambda: client.post(server.url + "/chat/completions", json={"messages": []})),
+                (health, lambda: client.get(server.root + "/health")),
+            ):
+                try:
+                    results.append(ask().status_code)
+                except httpx.TransportError as error:
+                    results.append(type(error))
+    assert seen == [200, 503, httpx.ConnectError, 500, 200]
+    assert health == [200, 503, httpx.ConnectError, 200, 200]
+
+
+def test_a_narrow_machine_queues():
+    """At most `capacity` requests are worked on at once, the metrics show the rest waiting, and lower priority numbers go first."""
+    with ModelServer({"capacity": 2, "rules": [rule(reply="valid", delay_s=0.2)]}) as server, ThreadPoolExecutor(6) as pool:
+        first = [pool.submit(post, server, "answer", "a", priority=10) for _ in range(4)]
+        time.sleep(0.08)
+        last = pool.submit(post, server, "answer", "urgent", priority=0)
+        time.sleep(0.04)
+        text = httpx.get(server.root + "/metrics").text
+        assert all(job.result().status_code == 200 for job in [*first, last])
+        log = server.requests("answer")
+    assert 'vllm:num_requests_running{engine="0",model_name="local-model"} 2.0' in text
+    assert 'vllm:num_requests_waiting{engine="0",model_name="local-model"} 3.0' in text
+    assert max(sum(other.began <= record.began < other.ended for other in log) for record in log) == 2
+    order = [record.prompt for record in sorted(log, key=lambda record: record.began)]
+    assert order.index("urgent") == 2
+    assert [record.in_flight for record in log] == [1, 2, 3, 4, 5]
+
+
+def test_who_leaves_is_logged_and_gives_the_place_back():
+    """A client that goes away, at work, in the queue or in a stream, is logged as cancelled and holds nothing up."""
+    slow = {"capacity": 1, "rules": [rule(calls="1-2", reply="valid", delay_s=30), rule(reply="valid", text="word " * 400, tokens_per_s=200)]}
+    with ModelServer(slow) as server:
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [pool.submit(post, server, "answer", timeout=0.15) for _ in range(2)]
+            assert all(isinstance(job.exception(), httpx.ReadTimeout) for job in jobs)
+        with httpx.stream("POST", server.url + "/chat/completions", json={"messages": [], "stream": True}) as reply:
+            next(reply.iter_lines())
+        server.set_script({})
+        assert post(server, "answer").status_code == 200
+        assert [record.cancelled for record in server.log] == [True, True, True, False]
+
+
+def test_a_hanging_request_holds_up_nobody():
+    """A request that hangs takes no place of the machine."""
+    with ModelServer({"capacity": 1, "rules": [rule(calls="1", hang_s=900)]}) as server, ThreadPoolExecutor(1) as pool:
+        hung = pool.submit(post, server, "answer", timeout=0.4)
+        time.sleep(0.1)
+        assert post(server, "answer").status_code == 200
+        assert "num_requests_running" in httpx.get(server.root + "/metrics").text
+        assert isinstance(hung.exception(), httpx.ReadTimeout)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_steady_pace(stream):
+    """Tokens come at the rule's pace, counted as the server counts."""
+    with ModelServer({"rules": [rule(text="mill " * 40, tokens_per_s=100)]}, clock_scale=2) as server:
+        began = time.monotonic()
+        assert post(server, "answer", stream=stream).status_code == 200
+        assert 0.24 <= time.monotonic() - began < 0.5
+
+
+def test_the_timeline_rules_probes_too():
+    """A probe meets the faults of the timeline, but neither its delays nor any rule, and does not start its clock."""
+    script = {"rules": [rule(on="any", status=400)], "timeline": [{"from_s": 0, "on": "extract", "do": {"status": 500}}]}
+    with ModelServer(script) as server:
+        assert post(server, "probe").status_code == 200
+        assert post(server, "answer").status_code == 400
+        assert post(server, "probe").status_code == 500
+
+
+def test_a_wrong_request_is_told_so():
+    """A body that is no JSON object gets an error and an entry in the log, not a dead server."""
+    with ModelServer() as server:
+        assert httpx.post(server.url + "/chat/completions", content=b"[1]").status_code == 500
+        assert "not a JSON object" in server.log[0].error
+
+
+def test_requests_can_be_waited_for():
+    """A test can wait for the n-th answered request, and is told when it does not come."""
+    with ModelServer() as server:
+        post(server, "report")
+        assert [record.status for record in server.wait_for("report")] == [200]
+        with pytest.raises(TimeoutError):
+            server.wait_for("report", 2, timeout_s=0.02)
+
+
+def test_async_tests_can_use_it():
+    """The server is an async context manager too, and serves many requests of one client at once."""
+
+    async def many():
+        async with ModelServer({"rules": [rule(reply="valid", delay_s=0.1)]}) as server, httpx.AsyncClient() as client:
+            return await asyncio.gather(*(client.post(server.url + "/chat/completions", json={"messages": []}) for _ in range(40)))
+
+    began = time.monotonic()
+    assert {reply.status_code for reply in asyncio.run(many())} == {200}
+    assert time.monotonic() - began < 2
+
+
+def test_it_runs_from_the_command_line(tmp_path):
+    """`python -m tests.modelserver` names its address and ends on an interrupt."""
+    script = tmp_path / "script.json"
+    script.write_text('{"model": "from-a-file"}', encoding="utf-8")
+    command = [sys.executable, "-m", "tests.modelserver", str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."}) as process:
+        url = process.stdout.readline().strip()
+        assert httpx.get(url + "/models").json()["data"][0]["id"] == "from-a-file"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 0
