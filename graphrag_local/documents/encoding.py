@@ -23,7 +23,8 @@ _HIGH = bytes(range(128, 256))
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b")) + b"\x7f"
 CONTROL_SHARE = 0.05  # text with broken terminal output stays below it, random bytes and compressed files do not
 SAMPLE_BYTES = 65536
-DOUBT = 2  # added to every language's count of small words: few of them prove little
+ALPHA=0.5
+DOUBT = 3  # added to every language's count of small words: few of them prove little
 _STRAY = re.compile("[\udc80-\udcff]+")
 _LETTERS = "[^\\W\\d_ªºµ½¼¾²³¹]"
 _WORD = re.compile(f"{_LETTERS}+(?:['’]{_LETTERS}+)*")
@@ -244,7 +245,7 @@ def _latin(sample: bytes, plain: Counter[bytes]) -> list[Verdict]:
             continue
         for name, language in LATIN.items():
             own = sum(n for word, n in words.items() if word <= language.letters) / len(found) if found else 1.0
-            verdicts.append((hits[name] * (0.2 * prior + 0.8 * own**3), encoding, text))
+            verdicts.append((hits[name] * prior**ALPHA * (0.2 + 0.8 * own**3), encoding, text))
     return verdicts
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from outlines.models.vllm import VLLMTypeAdapter
 from outlines.types import CFG
-from outlines.types import Choice as OutlinesChoice
 from outlines.types import JsonSchema as OutlinesSchema
 
 from graphrag_local.engine.base import Choice, Constraint, Form, FreeText, Grammar, JsonSchema
@@ -31,7 +30,7 @@ def _fields(constraint: Constraint, form: Form) -> str:
                 raise TypeError("a grammar was sent to a server that takes JSON schemas only; the caller must choose by card.form")
             return json.dumps(_ADAPTER.format_output_type(CFG(lark)))
         case Choice(options=options) if form == "grammar":
-            return json.dumps(_ADAPTER.format_output_type(OutlinesChoice(list(options))))
+            return json.dumps({"structured_outputs": {"choice": list(options)}})  # Outlines would say it as a regular expression
     schema = schema_for(constraint)
     fields = _ADAPTER.format_output_type(OutlinesSchema(schema | _COMPACT))
     if form == "schema":

@@ -8,11 +8,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from graphrag_local.engine.base import Choice, Constraint, FinishReason, Form, Gate, JsonSchema
+from graphrag_local.engine.base import Choice, Constraint, FinishReason, Form, Gate, JsonSchema, Reply, Request
 from graphrag_local.errors import ContextOverflow, EngineBusy, EngineError, EngineRefused, EngineUnreachable
 from graphrag_local.records import Usage
 
@@ -97,8 +97,8 @@ def retry_after(value: str, now: datetime | None = None) -> float:
             date = parsedate_to_datetime(value)
         except ValueError:
             return 0.0
-        moment = now or datetime.now(timezone.utc)
-        seconds = (date.replace(tzinfo=date.tzinfo or timezone.utc) - moment).total_seconds()
+        moment = now or datetime.now(UTC)
+        seconds = (date.replace(tzinfo=date.tzinfo or UTC) - moment).total_seconds()
     return max(0.0, seconds) if math.isfinite(seconds) else 0.0
 
 
@@ -198,11 +198,11 @@ Token = tuple[str, float, tuple[tuple[str, float], ...]]  # text, log-probabilit
 def tokens_of(logprobs: Any) -> list[Token]:
     """The tokens of a `logprobs` object with their log-probabilities and alternatives; empty where the server gives none."""
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
-    return [
-        (item.get("token", ""), float(item.get("logprob", 0.0)), tuple((t.get("token", ""), float(t.get("logprob", -math.inf))) for t in alternatives))
-        for item in content or []
-        for alternatives in [item.get("top_logprobs") or []]
-    ]
+    return [(*_pair(item), tuple(_pair(other) for other in item.get("top_logprobs") or [])) for item in content or []]
+
+
+def _pair(item: Any) -> tuple[str, float]:
+    return str(item.get("token", "")), float(item.get("logprob", -math.inf))
 
 
 _AROUND = " \t\r\n\"':,{}"
@@ -240,3 +240,43 @@ def first_share(options: tuple[str, ...], logprobs: Mapping[str, float]) -> floa
     shares = [sum(math.exp(p) for token, p in logprobs.items() if token.strip(_AROUND) == option) for option in options]
     total = sum(shares)
     return shares[0] / total if total > 0 else None
+
+
+GATE = "gate"  # the finish of a draft that was left at its gate
+
+
+@dataclass(slots=True)
+class Draft:
+    """A reply as it comes in, whole or event by event."""
+
+    text: str = ""
+    tokens: list[Token] = field(default_factory=list)
+    usage: Any = None
+    finish: Any = None
+
+    def add(self, value: Any) -> list[Token]:
+        """Take in a completion or one event of a stream, and give the tokens it brings. What has no `choices` raises an error of a look-up."""
+        self.usage = value.get("usage") or self.usage
+        if not value["choices"] and self.usage:  # the last event of a stream
+            return []
+        choice = value["choices"][0]
+        part = choice["message"] if "message" in choice else choice["delta"]
+        tokens = tokens_of(choice.get("logprobs"))
+        self.text += part.get("content") or ""
+        self.tokens += tokens
+        self.finish = choice.get("finish_reason") or self.finish or ("stop" if "message" in choice else None)
+        return tokens
+
+    def reply(self, request: Request, form: Form, seconds: float) -> Reply:
+        """The reply that this is; a reply left at its gate keeps its beginning as it stands."""
+        gate = GateReader(request.gate, request.constraint) if request.gate else None
+        if gate is not None:
+            any(gate.feed(token) for token in self.tokens)
+        left = self.finish == GATE
+        return Reply(
+            text=self.text if left else said(self.text, request.constraint, form),
+            finish_reason="gate" if left else finish_of(self.finish),
+            usage=usage_of(self.usage, seconds, len(self.tokens)),
+            gate=gate.value if gate else None,
+            logprobs=tuple((token, logprob) for token, logprob, _ in self.tokens),
+        )

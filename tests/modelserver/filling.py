@@ -82,7 +82,7 @@ class Filler:
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
-            return self._one_of(schema["enum"], name, index or 0)
+            return self.one_of(schema["enum"], name, index or 0)
         kind = schema.get("type", "object" if "properties" in schema else "string")
         match kind[0] if isinstance(kind, list) else kind:
             case "object":
@@ -97,12 +97,13 @@ class Filler:
                 return None
         return self._string(schema, index)
 
-    def _one_of(self, options: list[Any], name: str, index: int) -> Any:
+    def one_of(self, options: list[Any], name: str = "", index: int = 0) -> Any:
+        """One of an enumeration: the likeliest where the script says; no, where more or the same is asked; the best grade; else the first."""
         wished = [option for option in options if str(option) in self.wishes.token_p]
         if wished:
             return max(wished, key=lambda option: self.wishes.token_p[str(option)])
-        if name == "missed" and "N" in options:
-            return "N"
+        if name == "missed" or self.wishes.purpose in ("extract", "describe"):
+            return next((option for option in options if str(option).casefold() in ("n", "no")), options[0])
         if all(isinstance(option, str) and ID_LIKE.fullmatch(option) for option in options):
             return options[index % len(options)]
         if self.wishes.purpose == "answer" and all(str(option).isdigit() for option in options):
@@ -142,7 +143,7 @@ class Filler:
             item = self.resolved(schema["items"])
             if item.get("type") == "integer" and "maximum" in item:
                 return list(range(item.get("minimum", 1), item["maximum"] + 1))
-            return [one for one in item.get("enum", []) if isinstance(one, int) or ID_LIKE.fullmatch(one)]
+            return [one for one in item.get("enum", []) if isinstance(one, int) or ID_LIKE.fullmatch(str(one))]
         return [one for one in schema.get("enum", []) if isinstance(one, str) and ID_LIKE.fullmatch(one)]
 
     def all_ids(self, schema: Schema) -> list[Any]:

@@ -11,6 +11,7 @@ ID_AT_START = re.compile(
     r"""^[\s\-*|>"'`{\[(<#]{0,8}(?:(?:source|id|"id")\s*[:=]?\s*["']?)?([A-Za-z]{1,3}\d{1,5}|\d{1,5})(?![\w.])""", re.IGNORECASE
 )
 LETTERED_ID = re.compile(r"[A-Za-z]{1,3}\d{1,5}")
+ID_PAIR = re.compile(r"[A-Za-z]{1,3}\d{1,5}(?:-[A-Za-z]{1,3}\d{1,5})?")
 TAG = re.compile(r"</?\w+[^<>]*>")
 
 
@@ -59,8 +60,8 @@ class Prompt:
             follows = before[-1:].isspace() and number == found[-1][0] + 1 if found else not before.strip()
             if follows:
                 found.append((number, match.start(), match.end()))
-        ends = [start for _, start, _ in found[1:]] + [len(self.document)]
-        return {number: self.document[after:end].strip() for (number, _, after), end in zip(found, ends, strict=True)}
+        ends = [*(start for _, start, _ in found[1:]), len(self.document)]
+        return {number: self.document[after:end].strip() for (number, _, after), end in zip(found, ends, strict=False)}
 
     @cached_property
     def plain(self) -> str:
@@ -112,7 +113,8 @@ class Prompt:
                 current.append(line.partition("</text>")[0])
             if current is not None and ("</text>" in line or line.startswith("#")):
                 current = None
-        return {key: squeezed(TAG.sub(" ", " ".join(lines))).strip(" \"'`]})>|:.,-\t") for key, lines in found.items()}
+        texts = {key: squeezed(TAG.sub(" ", " ".join(lines))) for key, lines in found.items()}
+        return {key: text.lstrip(" \"'`]})>|:.,-").rstrip(" \"'`|,]}") for key, text in texts.items()}
 
     @staticmethod
     def _is_id(word: str, known: Mapping[str, Any]) -> bool:
@@ -131,4 +133,4 @@ class Prompt:
 def members(evidence: Mapping[Any, str]) -> list[str]:
     """The names that evidence lines begin with: what stands before a bracket, a bar, a colon, an arrow or a long dash."""
     heads = [re.split(r"\s*(?:[(|:\t<]|->|→|—|\s-\s)", text, maxsplit=1)[0].strip(" \"'") for text in evidence.values()]
-    return list(dict.fromkeys(head[:60] for head in heads if head))
+    return list(dict.fromkeys(head[:60] for head in heads if head and not ID_PAIR.fullmatch(head)))

@@ -97,8 +97,6 @@ def _made(call: Call, do: Mapping[str, Any], script: Script, on_grammar: OnGramm
     facts = facts_for(script.values, call.prompt) if call.purpose == "extract" else Facts()
     if do.get("reply") == "free":
         return _free(call, stated(do), int(do.get("repeat_entity_times", 1)))
-    if call.form == "choice":
-        return _chosen(call, do.get("token_p", {}))
     if call.form == "grammar" and on_grammar is not None:
         return on_grammar(call)
     text = ""
@@ -118,6 +116,8 @@ def _filled(call: Call, do: Mapping[str, Any], script: Script, facts: Facts, cap
     match call.form:
         case "schema":
             return filler.text()
+        case "choice":
+            return str(filler.one_of(list(call.constraint)))
         case "grammar" if script.get("grammar", "ignore") == "walk":
             return walk(call.constraint, filler.sentence())
         case "regex":
@@ -131,18 +131,6 @@ def _filled(call: Call, do: Mapping[str, Any], script: Script, facts: Facts, cap
 
 def _listed(value: Any) -> list[Any] | None:
     return value if value is None or isinstance(value, list) else [value]
-
-
-def _chosen(call: Call, token_p: Mapping[str, float]) -> str:
-    """One of the options: the likeliest where the script says, N where something more or the same is asked, the best grade, the first."""
-    options: tuple[str, ...] = call.constraint
-    if any(option in token_p for option in options):
-        return max(options, key=lambda option: token_p.get(option, 0.0))
-    if call.purpose in ("extract", "describe"):
-        return next((option for option in options if option.strip().casefold() in ("n", "no")), options[0])
-    if call.purpose == "answer" and all(option.isdigit() for option in options):
-        return options[-1]
-    return options[0]
 
 
 def _free(call: Call, facts: Facts, times: int) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -71,7 +71,10 @@ class ModelServer:
     def set_script(self, script: Mapping[str, Any] | str | Path) -> None:
         """Play another script from its start; log and run stay."""
         loaded = _loaded(script)
-        self._in_loop(lambda: self._player.play(loaded))
+        done = threading.Event()
+        self._loop.call_soon_threadsafe(self._player.play, loaded)
+        self._loop.call_soon_threadsafe(done.set)
+        done.wait()
 
     def wait_for(self, purpose: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
         """Wait until so many requests of a kind have been answered; TimeoutError otherwise."""
@@ -97,7 +100,7 @@ class ModelServer:
 
     def stop(self) -> None:
         """Close every connection and end the thread; a fault of the server itself is raised here."""
-        self._in_loop(self._stopping.set)
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         if self._faults:
             raise self._faults[0]
@@ -115,12 +118,6 @@ class ModelServer:
         await asyncio.to_thread(self.stop)
 
     # --- the thread
-
-    def _in_loop(self, work: Callable[[], None]) -> None:
-        done = threading.Event()
-        self._loop.call_soon_threadsafe(work)
-        self._loop.call_soon_threadsafe(done.set)
-        done.wait()
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()

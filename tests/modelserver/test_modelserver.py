@@ -15,6 +15,7 @@ from tests.modelserver.damage import damaged
 from tests.modelserver.fixtures import matched
 from tests.modelserver.prompts import Prompt
 
+CLIENT = httpx.Client()
 PASSAGE = "<text>[1] Anton Vik runs the Gull Mill. [2] The mill grinds rye. [3] Berta Sol paints\nthe Gull Mill.</text>"
 EVIDENCE = "<text>\n[E1] Gull Mill (place): grinds rye.\n[E2] Anton Vik (person): runs the mill.\n[R1] Anton Vik -> Gull Mill: runs\n</text>\nWho?"
 PATTERN = {"entities": ["[A-Z][a-z]+ (?:Vik|Sol)", "Gull Mill"], "types": ["person", "place"], "relate": "within-sentence", "description": "sentence"}
@@ -22,10 +23,12 @@ NUMBERS = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum"
 
 
 def objects(**properties):
+    """The schema of a list of up to nine objects."""
     return {"type": "array", "maxItems": 9, "items": obj(**properties)}
 
 
 def obj(**properties):
+    """The schema of an object with exactly these properties."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
@@ -52,29 +55,32 @@ def fits(schema, text):
 
 
 def post(server, purpose, prompt="Say something.", *, path="/chat/completions", **body):
+    """The response to one request."""
     body = {"model": "local-model", "messages": [{"role": "user", "content": prompt}], **body}
-    return httpx.post(server.url + path, json=body, headers={"X-Graphrag-Purpose": purpose})
+    return CLIENT.post(server.url + path, json=body, headers={"X-Graphrag-Purpose": purpose})
 
 
 def said(server, purpose, prompt="Say something.", *, schema=None, **body):
+    """The content of the reply to one chat request."""
     if schema is not None:
         body["structured_outputs"] = {"json": schema}
     return post(server, purpose, prompt, **body).json()["choices"][0]["message"]["content"]
 
 
 def rules(*rules_, **rest):
+    """A script of these rules."""
     return {"rules": list(rules_), **rest}
 
 
 def test_pages_look_like_a_vllm_server():
     """Health, version, the model list with its window, and the busy figures of the metrics page are there."""
     with ModelServer({"window_tokens": 900, "model": "m"}) as server:
-        assert httpx.get(server.root + "/health").status_code == 200
-        assert httpx.get(server.root + "/version").json() == {"version": "0.32.0"}
-        assert httpx.get(server.url + "/models").json()["data"][0]["max_model_len"] == 900
-        assert 'vllm:num_requests_waiting{engine="0",model_name="m"} 0.0' in httpx.get(server.root + "/metrics").text
-        assert httpx.get(server.root + "/nowhere").status_code == 404
-        assert [r["purpose"] for r in httpx.get(server.root + "/_log").json()] == ["health", "health", "models", "metrics", ""]
+        assert CLIENT.get(server.root + "/health").status_code == 200
+        assert CLIENT.get(server.root + "/version").json() == {"version": "0.32.0"}
+        assert CLIENT.get(server.url + "/models").json()["data"][0]["max_model_len"] == 900
+        assert 'vllm:num_requests_waiting{engine="0",model_name="m"} 0.0' in CLIENT.get(server.root + "/metrics").text
+        assert CLIENT.get(server.root + "/nowhere").status_code == 404
+        assert [r["purpose"] for r in CLIENT.get(server.root + "/_log").json()] == ["health", "health", "models", "metrics", ""]
 
 
 def test_extraction_is_filled_from_patterns():
@@ -197,7 +203,7 @@ def test_grammars_are_ignored_walked_refused_or_answered_by_the_test():
     ask = {"structured_outputs": {"grammar": 'start: line+ "MISSED " ("N" | "Y")\nline: "E " TEXT "\\n"\nTEXT: /[^"\\\\\\x00-\\x1F\\x7F]+/'}}
     with ModelServer() as server:
         assert said(server, "probe", "Rye is milled.", **ask) == "Rye is milled."
-        assert said(server, "answer", structured_outputs={"regex": "[a-c]{3}!"}) == "aaa!"
+        assert said(server, "answer", structured_outputs={"regex": "[a-c]{3}!"}) == "abc!"
         server.set_script({"grammar": "walk"})
         assert said(server, "probe", "Rye is milled.", **ask) == "E Rye is milled.\nMISSED N"
         server.set_script({"grammar": "refuse"})
@@ -233,7 +239,7 @@ def test_replies_that_ignore_the_schema_or_never_end():
         fenced, blanks, loop, five = (post(server, "extract", PASSAGE, structured_outputs={"json": EXTRACTION}, max_tokens=n) for n in (500,) * 4)
     contents = [reply.json()["choices"][0]["message"]["content"] for reply in (fenced, blanks, loop, five)]
     assert contents[0].startswith("```json\n{")
-    assert contents[1].endswith("\n  \n  ")
+    assert "\n  " * 300 in contents[1]
     assert len(contents[1]) == 2000
     assert blanks.json()["choices"][0]["finish_reason"] == "length"
     assert contents[2].count('"castle"') > 10
@@ -291,12 +297,12 @@ def test_the_window_is_kept_by_the_servers_own_count():
     }  # fmt: skip
     messages = [{"role": "user", "content": "水車 ok!"}]
     with ModelServer(script) as server:
-        counted = httpx.post(server.root + "/tokenize", json={"model": "m", "messages": messages}).json()
+        counted = CLIENT.post(server.root + "/tokenize", json={"model": "m", "messages": messages}).json()
         refused = post(server, "answer", messages=messages, max_tokens=49)
         taken = post(server, "answer", messages=messages, max_tokens=48)
         server.set_script({"window_tokens": 60})
         default = post(server, "answer", "x" * 400)
-        missing = httpx.post(server.root + "/tokenize", json={"prompt": "x"})
+        missing = CLIENT.post(server.root + "/tokenize", json={"prompt": "x"})
     assert (counted["count"], counted["max_model_len"]) == (12, 60)
     assert refused.json()["error"]["message"] == "60 < 61 = 12 + 49"
     assert taken.status_code == 200

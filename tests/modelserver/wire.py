@@ -86,9 +86,13 @@ def _event(head: Mapping[str, Any], choices: list[dict[str, Any]], counts: Mappi
 def events(reply: ChatReply, body: Mapping[str, Any], head: Mapping[str, Any], sizes: tuple[int, int]) -> Iterator[tuple[float, bytes]]:
     """A streamed chat completion: each event with the share of the reply, from 0 to 1, that it completes."""
 
+    options = body.get("stream_options") or {}
+    sent = 0
+
     def delta(part: dict[str, Any], token: str | None = None, reason: str | None = None) -> bytes:
         logprobs = {"content": [token_logprobs(token, reply, body)]} if token is not None and body.get("logprobs") else None
-        return _event(head, [{"index": 0, "delta": part, "logprobs": logprobs, "finish_reason": reason}])
+        so_far = usage(sizes[0], math.ceil(sizes[1] * sent / max(1, len(reply.content)))) if options.get("continuous_usage_stats") else None
+        return _event(head, [{"index": 0, "delta": part, "logprobs": logprobs, "finish_reason": reason}], so_far)
 
     yield 0.0, delta({"role": "assistant", "content": ""})
     if reply.reasoning:
@@ -96,12 +100,11 @@ def events(reply: ChatReply, body: Mapping[str, Any], head: Mapping[str, Any], s
     if reply.message is not None:
         yield 1.0, delta(reply.message)
     else:
-        sent = 0
         for token in pieces(reply):
             sent += len(token)
             yield sent / len(reply.content), delta({"content": token}, token)
     yield 1.0, delta({}, reason=reply.finish_reason)
-    if (body.get("stream_options") or {}).get("include_usage"):
+    if options.get("include_usage"):
         yield 1.0, _event(head, [], usage(*sizes))
     yield 1.0, b"data: [DONE]\n\n"
 

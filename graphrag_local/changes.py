@@ -1,0 +1,47 @@
+"""What changed between a published generation and the collection: pure, by path and content hash."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from graphrag_local.errors import CollectionMissing
+from graphrag_local.records import Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Paths of documents, sorted: new, edited, gone, and kept because their file is there but cannot be read now."""
+
+    new: tuple[str, ...]
+    edited: tuple[str, ...]
+    gone: tuple[str, ...]
+    kept: tuple[str, ...]
+    same: int
+
+
+def file_of(path: str) -> str:
+    """The file a document came from: a record's path without its `#id`."""
+    return path.split("#", 1)[0]
+
+
+def compare(before: Mapping[str, str], now: Iterable[Document], present: Iterable[str]) -> Changes:
+    """The difference of path -> content hash `before` and the documents read `now`; `present` are the files that exist."""
+    current = {document.path: document.content_hash for document in now}
+    read = {file_of(path) for path in current}
+    unreadable = set(present) - read
+    missing = [path for path in before if path not in current]
+    return Changes(
+        new=tuple(sorted(path for path in current if path not in before)),
+        edited=tuple(sorted(path for path in current if path in before and before[path] != current[path])),
+        gone=tuple(sorted(path for path in missing if file_of(path) not in unreadable)),
+        kept=tuple(sorted(path for path in missing if file_of(path) in unreadable)),
+        same=sum(1 for path in current if before.get(path) == current[path]),
+    )
+
+
+def refuse_if_most_is_gone(changes: Changes, before: int, limit: float) -> None:
+    """Raise CollectionMissing when more than the share `limit` of `before` documents is gone: an unmounted folder looks just like that."""
+    if before and len(changes.gone) > limit * before:
+        raise CollectionMissing(
+            f"{len(changes.gone)} of {before} indexed documents are missing from the input folder; nothing was changed.",
+            hint="Is the folder mounted? If they are meant to go, run again with --accept-missing (limit: documents.missing_limit).",
+        )

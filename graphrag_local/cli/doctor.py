@@ -1,0 +1,32 @@
+"""`doctor`: is everything that `index` and `query` need in place?"""
+
+import typer
+
+from graphrag_local.cli.options import HERE, AsJson, Overrides, Project
+
+NAME = "doctor"
+
+
+def run(directory: Project = HERE, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Check settings, folders, models, the server, its speed and the index; say what to do about each problem.
+
+    \b
+        graphrag-local doctor my-project
+    """
+    import asyncio
+
+    from graphrag_local.cli.render import out, print_json
+    from graphrag_local.wiring import examine, open_project
+
+    findings = asyncio.run(examine(open_project(directory, tuple(overrides or ()))))
+    if as_json:
+        print_json(findings)
+    else:
+        console = out()
+        for finding in findings:
+            mark = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}[finding["state"]]
+            console.print(f"{mark}  {finding['what']}: {finding['found']}", markup=False)
+            if finding["hint"]:
+                console.print(f"      {finding['hint']}", markup=False)
+    if any(finding["state"] == "fail" for finding in findings):
+        raise typer.Exit(1)

@@ -1,0 +1,71 @@
+"""`init`: a project folder with a commented graphrag.toml."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphrag_local.cli.options import HERE, Project
+
+NAME = "init"
+
+
+def run(
+    directory: Project = HERE,
+    preset: Annotated[str, typer.Option(help="paper, graphrag or demo: a set of defaults (see README).")] = "",
+    sample: Annotated[bool, typer.Option("--sample", help="Copy the sample collection into input/.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing graphrag.toml.")] = False,
+) -> None:
+    """Make a project folder: a commented graphrag.toml and an input folder.
+
+    \b
+        graphrag-local init my-project
+    """
+    import shutil
+
+    from graphrag_local.errors import UsageError
+    from graphrag_local.samples import collection
+    from graphrag_local.settings import FILE_NAME, PRESETS, load
+
+    if preset and preset not in PRESETS:
+        raise UsageError(f"There is no preset {preset!r}.", hint=f"Presets: {', '.join(PRESETS)}.")
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / FILE_NAME
+    if file.exists() and not force and not sample:
+        raise UsageError(f"{file} exists.", hint="Give --force to replace it.")
+    if not file.exists() or force:
+        file.write_text(template(preset), encoding="utf-8")
+    source = load(directory).documents.input
+    target = Path(directory, source)
+    target.mkdir(parents=True, exist_ok=True)
+    if sample:
+        shutil.copytree(collection(), target, dirs_exist_ok=True)
+    typer.echo(f"{file} is ready. Put documents into {target}{' (the sample is there)' if sample else ''}, then: graphrag-local index {directory}")
+
+
+def template(preset: str = "") -> str:
+    """A graphrag.toml that names every setting, commented out, with its default and meaning."""
+    from graphrag_local.settings import Settings, known_keys
+
+    lines = ["# Settings of graphrag-local. What is commented out has the value shown. Secrets go into the environment:", "# GRAPHRAG_LOCAL__ENGINE__API_KEY", ""]
+    defaults = Settings().model_dump(mode="json")
+    section = ""
+    for key, text in known_keys().items():
+        table, _, name = key.rpartition(".")
+        if key == "engine.api_key":
+            continue
+        if table != section:
+            lines += ["", f"[{table}]"]
+            section = table
+        value = defaults[table][name] if table else defaults[name]
+        if key == "preset" and preset:
+            lines += [f"# {text}", f'preset = "{preset}"']
+            continue
+        lines += [f"# {text}", f"# {name} = {_toml(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False)

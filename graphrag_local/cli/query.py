@@ -1,0 +1,37 @@
+"""`query`: ask the collection."""
+
+from typing import Annotated
+
+import typer
+
+from graphrag_local.cli.options import HERE, AsJson, Overrides, Project
+
+NAME = "query"
+
+
+def run(
+    question: Annotated[str, typer.Argument(help="The question.")],
+    directory: Project = HERE,
+    mode: Annotated[str, typer.Option(help="global: reports of the whole collection; source: its text; basic: the nearest passages.")] = "global",
+    level: Annotated[int | None, typer.Option(help="Community level of global; 0 is the root (C0).", show_default="query.level")] = None,
+    retrieve_only: Annotated[bool, typer.Option("--retrieve-only", help="Print the ranked records and call no model.")] = False,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a question from the index; every citation opens at the exact words.
+
+    \b
+        graphrag-local query "What are the main themes?" my-project --mode global
+    """
+    import asyncio
+
+    from graphrag_local.cli.render import plain, print_answer, print_json, print_table
+    from graphrag_local.wiring import open_project, run_query, run_retrieve
+
+    project = open_project(directory, tuple(overrides or ()))
+    if retrieve_only:
+        hits = [plain(hit) for hit in asyncio.run(run_retrieve(project, question, mode, level))]
+        print_json(hits) if as_json else print_table("", ("id", "kind", "document", "start", "end", "score"), hits)
+        return
+    answer = asyncio.run(run_query(project, question, mode, level, lambda text: typer.echo(text, err=True)))
+    print_json(answer) if as_json else print_answer(answer)

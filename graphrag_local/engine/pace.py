@@ -1,0 +1,155 @@
+"""How many requests to have in flight: as many as the server works on, and few that wait there.
+
+What waits with us can still be reordered (questions first) and is not lost when the server goes away; what waits at the server is neither.
+"""
+
+import asyncio
+import heapq
+
+START = 4  # requests in flight before anything is known about the server
+FLOOR = 2
+GAIN = 0.1  # of the growth that was tried: a server that does two at a time gains nothing from four
+HOLD = 8  # epochs between two trials once the limit is found
+SHRUNK = 0.7  # a fall of the throughput below this share means that the server is busy with others
+
+
+class Slots:
+    """A semaphore whose size can change; lowest priority number first, then in order of arrival."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._queue: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._arrivals = 0
+
+    @property
+    def queued(self) -> int:
+        """How many wait."""
+        return sum(not future.done() for _, _, future in self._queue)
+
+    async def acquire(self, priority: int) -> None:
+        """Wait for a slot; a cancelled wait leaves the queue."""
+        if self.used < self.limit and not self._queue:
+            self.used += 1
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrivals += 1
+        heapq.heappush(self._queue, (priority, self._arrivals, future))
+        self._serve()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():  # it was given a slot in the moment of being cancelled
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give a slot back."""
+        self.used -= 1
+        self._serve()
+
+    def resize(self, limit: int) -> None:
+        """Change the number of slots; those in use stay in use."""
+        self.limit = limit
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._queue and self.used < self.limit:
+            _, _, future = heapq.heappop(self._queue)
+            if not future.done():
+                self.used += 1
+                future.set_result(None)
+
+
+class Pace:
+    """Finds the limit. Where the server has a metrics page its queue decides; elsewhere the throughput does (tokens a second).
+
+    Not the latency alone: a server that batches answers each request more slowly while it does more in all (one request 12 tokens a second,
+    sixteen together 80), and a pace that follows the latency would stay at a fifth of what the server can do.
+    """
+
+    def __init__(self, ceiling: int) -> None:
+        self.ceiling = ceiling
+        self.limit = min(START, ceiling)
+        self._metered = False
+        self._growth = 2.0  # until a trial brings nothing, then careful
+        self._hold = 0
+        self._known: tuple[int, float] | None = None  # the limit that is the measure of the next trial, and its throughput
+        self._trial = self.limit
+        self._begun: float | None = None
+        self._work = 0.0
+        self._count = 0
+
+    def measured(self, running: int, waiting: int, mine: int, queued: bool) -> None:
+        """A look at the server's queue, while `mine` of its requests are ours: grow while it is empty, shrink to what it works on."""
+        self._metered = True
+        if waiting > max(1, mine // 8):
+            self.limit = min(self.limit, max(FLOOR, mine - waiting + 1))
+        elif not waiting and queued and running:
+            self._set(self.limit + max(1, self.limit // 4))
+
+    def pushed_back(self) -> None:
+        """The server said that it is busy."""
+        self._restart()
+        self.limit = max(1, self.limit // 2)
+
+    def completed(self, work: float, now: float, queued: bool) -> None:
+        """A reply worth so many tokens came at a time; `queued` says whether others wait for a slot (else the limit does not matter)."""
+        if self._metered or not queued:
+            self._restart()
+            return
+        if self._begun is None:
+            self._begun = now
+            return
+        self._work += work
+        self._count += 1
+        if self._count >= max(2 * START, self.limit) and now > self._begun:
+            throughput = self._work / (now - self._begun)
+            self._restart()
+            self._judge(throughput)
+            self._begun = now
+
+    def _restart(self) -> None:
+        self._begun, self._work, self._count = None, 0.0, 0
+
+    def _set(self, limit: int) -> None:
+        self.limit = max(1, min(self.ceiling, limit))
+
+    def _judge(self, throughput: float) -> None:
+        """The end of an epoch under one limit: keep what a trial gained, go back from what it did not, try again later."""
+        if self._known is None:
+            self._known = (self.limit, throughput)
+            self._try(self._growth)
+            return
+        before, measure = self._known
+        gained = throughput / measure - 1 if measure > 0 else 1.0
+        if self.limit > before:
+            if gained >= GAIN * (self.limit / before - 1):
+                self._known = (self.limit, throughput)
+                self._try(self._growth)
+            else:
+                self._back(before, measure)
+        elif self.limit < before:
+            if gained >= -GAIN / 2:
+                self._known = (self.limit, throughput)
+                self._hold = HOLD
+            else:
+                self._back(before, measure)
+        else:
+            self._known = (before, (measure + throughput) / 2)
+            self._hold -= 1
+            if throughput < SHRUNK * measure:
+                self._try(0.8)
+            elif self._hold <= 0:
+                self._try(self._growth if self._hold % 2 else 0.8)
+
+    def _try(self, factor: float) -> None:
+        step = int(self.limit * factor)
+        self._set(max(step, self.limit + 1) if factor > 1 else max(FLOOR, min(step, self.limit - 1)))
+        if self._known is not None and self.limit == self._known[0]:
+            self._hold = HOLD
+
+    def _back(self, limit: int, measure: float) -> None:
+        self._growth, self._hold = 1.25, HOLD
+        self._known = (limit, measure)
+        self._set(limit)

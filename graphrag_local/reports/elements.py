@@ -1,0 +1,132 @@
+"""The records of the graph as lines of text, and which of them are inside a community. No model, no budget."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from graphrag_local.records import Claim, Entity, Mention, RecordKind, Relationship
+from graphrag_local.text import neutralise, one_line, size
+
+PREFIX: dict[RecordKind, str] = {"entity": "E", "relationship": "K", "claim": "D"}  # R is a report's, in questions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """What lies inside a set of entities: ids in the order in which they are told. `loose` are the entities without an edge inside."""
+
+    relationships: tuple[str, ...]
+    loose: tuple[str, ...]
+    claims: tuple[str, ...]
+
+
+class Elements:
+    """Every entity, relationship and claim of a graph, by id.
+
+    Lines are on one line each and neutralised, so that no name or description opens a heading, a tag or a source mark of its own.
+    """
+
+    def __init__(
+        self, entities: Iterable[Entity], relationships: Iterable[Relationship], claims: Iterable[Claim] = (), mentions: Iterable[Mention] = ()
+    ) -> None:
+        self.entities = {entity.id: entity for entity in entities}
+        known = self.entities
+        self.relationships = {edge.id: edge for edge in relationships if edge.source_id in known and edge.target_id in known}
+        self.claims = {claim.id: claim for claim in claims if claim.subject_id in known}
+        self._edges = _by_end((edge.id, {edge.source_id, edge.target_id}) for edge in self.relationships.values())
+        self._claims = _by_end((claim.id, {claim.subject_id}) for claim in self.claims.values())
+        self._bodies: dict[str, str] = {}
+        self._sizes: dict[tuple[str, ...], float] = {}
+        self._documents: dict[str, set[str]] = {claim.id: {claim.document_id} for claim in self.claims.values()}
+        for mention in mentions:
+            self._documents.setdefault(mention.owner_id, set()).add(mention.document_id)
+
+    def kind(self, record_id: str) -> RecordKind:
+        """Which kind of record an id is."""
+        if record_id in self.entities:
+            return "entity"
+        return "relationship" if record_id in self.relationships else "claim"
+
+    def ends(self, record_id: str) -> tuple[str, ...]:
+        """The entities a line names by their ids: both ends of an edge, subject and object of a claim, none for an entity."""
+        if edge := self.relationships.get(record_id):
+            return edge.source_id, edge.target_id
+        claim = self.claims.get(record_id)
+        return tuple(end for end in (claim.subject_id, claim.object_id) if end in self.entities) if claim else ()
+
+    def label(self, entity_id: str) -> str:
+        """An entity's name and type."""
+        entity = self.entities[entity_id]
+        return neutralise(one_line(f"{entity.name} ({entity.type})" if entity.type else entity.name))
+
+    def body(self, record_id: str) -> str:
+        """A record's line without ids: `name (type): description` of an entity, the description of an edge, `description (type, status, period)` of a claim."""
+        if record_id not in self._bodies:
+            self._bodies[record_id] = self._body(record_id)
+        return self._bodies[record_id]
+
+    def _body(self, record_id: str) -> str:
+        if entity := self.entities.get(record_id):
+            description = neutralise(one_line(entity.description))
+            return f"{self.label(record_id)}: {description}" if description else self.label(record_id)
+        if edge := self.relationships.get(record_id):
+            return neutralise(one_line(edge.description))
+        claim = self.claims[record_id]
+        marks = ", ".join(filter(None, (claim.type, claim.status, claim.period if claim.period != "NA" else "")))
+        return neutralise(one_line(f"{claim.description} ({marks})"))
+
+    def text(self, record_id: str) -> str:
+        """A record's line with the names of its ends instead of ids, to stand by itself."""
+        if record_id in self.entities:
+            return self.body(record_id)
+        names = " – ".join(neutralise(one_line(self.entities[end].name)) for end in self.ends(record_id))
+        return f"{names}: {self.body(record_id)}" if self.body(record_id) else names
+
+    def inside(self, members: Sequence[str], apart: Iterable[frozenset[str]] = ()) -> Inside:
+        """What is inside these entities: all edges between them, by combined degree within them (never the whole graph's), then the rest.
+
+        A claim is inside with its subject and, where it has one, its object. What lies wholly inside one of `apart` is left out.
+        """
+        group = {member for member in members if member in self.entities}
+        part = {member: number for number, members_of in enumerate(apart) for member in members_of}
+        inner = {edge for member in group for edge in self._edges.get(member, ()) if group.issuperset(self.ends(edge))}
+        degree = dict.fromkeys(group, 0)
+        for edge in inner:
+            for end in self.ends(edge):
+                degree[end] += 1
+
+        def rank(edge: str) -> tuple[int, float, str]:
+            source, target = self.ends(edge)
+            return -degree[source] - degree[target], -self.relationships[edge].weight, edge
+
+        def between(record_id: str) -> bool:
+            parts = {part.get(end, -1) for end in self.ends(record_id)}
+            return len(parts) > 1 or -1 in parts
+
+        claims = (claim for member in group for claim in self._claims.get(member, ()) if group.issuperset(self.ends(claim)))
+        return Inside(
+            relationships=tuple(sorted((edge for edge in inner if between(edge)), key=rank)),
+            loose=tuple(sorted(member for member in group if not degree[member] and member not in part)),
+            claims=tuple(sorted(claim for claim in claims if between(claim))),
+        )
+
+    def size(self, members: tuple[str, ...]) -> float:
+        """The element text of these entities in model-free tokens (see `text.size`)."""
+        if members not in self._sizes:
+            inside = self.inside(members)
+            ids = (*(member for member in members if member in self.entities), *inside.relationships, *inside.claims)
+            self._sizes[members] = sum(size(self.body(record_id) + "\n") for record_id in ids)
+        return self._sizes[members]
+
+    def documents(self, members: Sequence[str]) -> tuple[str, ...]:
+        """The documents that speak of these entities or of what is between them."""
+        inside = self.inside(members)
+        ids = (*members, *inside.relationships, *inside.claims)
+        return tuple(sorted({document for record_id in ids for document in self._documents.get(record_id, ())}))
+
+
+def _by_end(ends: Iterable[tuple[str, set[str]]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for record_id, entities in ends:
+        for entity in entities:
+            found.setdefault(entity, []).append(record_id)
+    return found
+

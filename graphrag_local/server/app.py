@@ -1,0 +1,93 @@
+"""The HTTP service: `POST /v1/query`, `GET /healthz` (the process lives), `GET /readyz` (it can answer).
+
+A running server notices a new generation at the next question; a question in progress stays on the one it began with. Requests from a page of
+another site are refused: the Host must be loopback or the configured host, and bodies are JSON of bounded size.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from graphrag_local.errors import EngineError, GraphragError, IndexMissing, UsageError
+from graphrag_local.wiring import Asker, ProjectFolder
+
+LOOPBACK = {"127.0.0.1", "localhost", "[::1]", "testserver"}
+
+
+class Question(BaseModel):
+    """The body of `POST /v1/query`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: str = Field(min_length=1, max_length=20_000)
+    mode: str = "global"
+    level: int | None = Field(default=None, ge=0)
+
+
+def create_app(project: ProjectFolder) -> FastAPI:
+    """The service of one project folder."""
+    asker = Asker(project)
+
+    @contextlib.asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asker.close()
+
+    app = FastAPI(title="graphrag-local", lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
+    limit = project.settings.server.max_body_kb * 1024
+    hosts = LOOPBACK | {project.settings.server.host} if project.settings.server.host not in ("0.0.0.0", "::") else set()  # noqa: S104
+
+    @app.middleware("http")
+    async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        host = request.headers.get("host", "").rsplit(":", 1)[0]
+        if hosts and host not in hosts:
+            return _error(421, "This host name is not served here.", "Ask by the address that `serve` printed.")
+        if request.method == "POST":
+            if not request.headers.get("content-type", "").startswith("application/json"):
+                return _error(415, "The body must be JSON.", "Send Content-Type: application/json.")
+            length = request.headers.get("content-length", "")
+            if not length.isdigit() or int(length) > limit:
+                return _error(413, f"The body must have a Content-Length of at most {limit} bytes.", "Raise server.max_body_kb.")
+        return await call_next(request)
+
+    @app.exception_handler(GraphragError)
+    async def refused(_: Request, error: GraphragError) -> JSONResponse:
+        status = 400 if isinstance(error, UsageError) else 503 if isinstance(error, IndexMissing | EngineError) else 500
+        return _error(status, str(error), error.hint)
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        return {"status": "alive"}
+
+    @app.get("/readyz")
+    async def readyz() -> JSONResponse:
+        checks = await asker.checks()
+        return JSONResponse(checks, status_code=200 if all(value == "ok" for value in checks.values()) else 503)
+
+    @app.post("/v1/query")
+    async def query(body: Question, request: Request) -> JSONResponse:
+        answer = await _unless_gone(request, asker.ask(body.question, body.mode, body.level))
+        return JSONResponse(dataclasses.asdict(answer) if answer else {}, status_code=200 if answer else 499)
+
+    return app
+
+
+async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
+    """The result of `work`, or None once the client has hung up (a closed tab must not keep a hundred calls alive)."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        await asyncio.wait({task}, timeout=1.0)
+        if not task.done() and await request.is_disconnected():
+            task.cancel()
+            return None
+    return task.result()
+
+
+def _error(status: int, message: str, hint: str) -> JSONResponse:
+    return JSONResponse({"error": {"message": message, "hint": hint}}, status_code=status)
