@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 
-from graphrag_local.documents.languages import EAST_ASIA, EVERYDAY_CHINESE, LATIN, LATIN_ENCODINGS, SCRIPTS
+from graphrag_local.documents.languages import ALPHABETS, EAST_ASIA, EVERYDAY_CHINESE, LATIN, LATIN_ENCODINGS, SCRIPTS
 from graphrag_local.documents.parsed import ReadProblem
 
 HINT = "name its encoding with --set documents.encoding=NAME"
@@ -23,17 +23,17 @@ _HIGH = bytes(range(128, 256))
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b")) + b"\x7f"
 CONTROL_SHARE = 0.05  # text with broken terminal output stays below it, random bytes and compressed files do not
 SAMPLE_BYTES = 65536
-ALPHA=0.5
-DOUBT = 3  # added to every language's count of small words: few of them prove little
+DOUBT = 2  # added to every language's count of small words: few of them prove little
 _STRAY = re.compile("[\udc80-\udcff]+")
 _LETTERS = "[^\\W\\d_ªºµ½¼¾²³¹]"
 _WORD = re.compile(f"{_LETTERS}+(?:['’]{_LETTERS}+)*")
-_NEUTRAL = frozenset("’–—…•·\xa0\xad€™®©°ºª†‡‰£¥¢§¶µ±×÷½¼¾²³¹№،؛؟\u200c\u200d\u200e\u200f")  # signs that text of any language may hold
+_NEUTRAL = frozenset("’–—…•·\xa0\xad€™®©°ºª†‡‰£¥¢§¶µ±×÷½¼¾²³¹№־،؛؟\u200c\u200d\u200e\u200f")  # signs that text of any language may hold
 _QUOTES = frozenset("“”„‘‚«»‹›")
 _SIGNS = "".join(_NEUTRAL | _QUOTES)
 _LEADING = frozenset("¿¡")
 _NOT_INSIDE = _QUOTES | frozenset("½¼¾²³¹±ªº†‡‰•°™®€£¥¢µ")
 _SIGN = re.compile("[^\\x00-\\x7f\\w]|[ªºµ½¼¾²³¹]")
+_GLUED = re.compile("[0-9][\u00c0-\u024f]|[\u00c0-\u024f][0-9]")  # a letter at a digit was a sign such as ½ or £
 _LONELY = re.compile("(?<=[A-Za-z])[^\\x00-\\x7f](?![^\\x00-\\x7f])|(?<![^\\x00-\\x7f])[^\\x00-\\x7f](?=[A-Za-z])")
 _MIXED = re.compile(f"[A-Za-z][^\\x00-\\x7f{_SIGNS}]|[^\\x00-\\x7f{_SIGNS}][A-Za-z]")
 
@@ -220,8 +220,8 @@ def _other_script(sample: bytes) -> list[Verdict]:
             wrong += sum(map(_case_breaks, _WORD.findall(text))) + len(_MIXED.findall(text))
             share = sum(n for c, n in letters.items() if c in script.common) / max(1, total)
             signs = sum(text.count(sign) for sign in _QUOTES)
-            if total >= 10 and wrong <= 0.02 * total and share >= 0.5:
-                share *= 0.5 if sum(map(str.isupper, text)) > 0.5 * total else 1.0
+            shouting = sum(map(str.isupper, text)) > 0.5 * total  # KOI8 turns small letters into capitals
+            if total >= 10 and wrong <= 0.02 * total and share >= 0.5 and not shouting:
                 verdicts.append((share**3 / (1 + 20 * (wrong + signs / 4) / total), encoding, text))
     return verdicts
 
@@ -241,11 +241,11 @@ def _latin(sample: bytes, plain: Counter[bytes]) -> list[Verdict]:
             continue
         found = [word for word in _WORD.findall(text) if not word.isascii()]
         words = Counter(frozenset(c for c in word.lower() if ord(c) > 127 and c != "’") for word in found)
-        if any(map(_unlikely, found)) or not all(any(word <= language.letters for language in LATIN.values()) for word in words):
+        if any(map(_unlikely, found)) or not all(any(word <= alphabet for alphabet in ALPHABETS) for word in words):
             continue
         for name, language in LATIN.items():
             own = sum(n for word, n in words.items() if word <= language.letters) / len(found) if found else 1.0
-            verdicts.append((hits[name] * prior**ALPHA * (0.2 + 0.8 * own**3), encoding, text))
+            verdicts.append((hits[name] * (0.2 * prior + 0.8 * own**3), encoding, text))
     return verdicts
 
 
@@ -257,6 +257,8 @@ def _unlikely(word: str) -> bool:
 def _misplaced(text: str) -> bool:
     """Whether a sign stands where no writer puts it, such as ³ before a letter or a quote inside a word."""
     if abs(text.count("«") - text.count("»")) > 0.1 * (text.count("«") + text.count("»")):
+        return True
+    if _GLUED.search(text):
         return True
     for match in _SIGN.finditer(text):
         sign = match.group()

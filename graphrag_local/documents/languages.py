@@ -32,7 +32,7 @@ LATIN_ENCODINGS = {
 CYRILLIC = ("cp1251", "koi8_r", "koi8_u", "mac_cyrillic", "cp866", "iso8859_5")
 
 _LATIN = {
-    "English": "éèêëïöüçñâîô|the of and to in is was that for with by it at on as from his her not are",
+    "English": "àáâãäåæçèéêëíîïñòóôõöøùúûüœ|the of and to in is was that for with by it at on as from his her not are",
     "German": "äöüß|der die das und ist von mit den nicht ein eine auf zu im dem sich des war",
     "French": "àâæçéèêëîïôœùûüÿ|le la les de des et est du un une dans que pour qui au il sur pas",
     "Spanish": "áéíñóúü|el la los de y que en del las por una un se con su al es no",
@@ -61,7 +61,9 @@ _LATIN = {
     "Albanian": "çë|dhe e te nga me ka se i u do",
 }  # fmt: skip
 
+# English texts name people of all its neighbours, so its letters prove nothing about a single word.
 LATIN = {name: Language(letters=frozenset(row.split("|")[0]), words=frozenset(row.split("|")[1].split())) for name, row in _LATIN.items()}
+ALPHABETS = tuple(language.letters for name, language in LATIN.items() if name != "English")
 
 _SCRIPTS = {
     "Russian": ("абвгдеёжзийклмнопрстуфхцчшщъыьэюя", "оеаинтсрвлкм", CYRILLIC),

@@ -75,7 +75,7 @@ class Pace:
         self._growth = 2.0  # until a trial brings nothing, then careful
         self._hold = 0
         self._known: tuple[int, float] | None = None  # the limit that is the measure of the next trial, and its throughput
-        self._trial = self.limit
+        self._upwards = True
         self._begun: float | None = None
         self._work = 0.0
         self._count = 0
@@ -141,7 +141,8 @@ class Pace:
             if throughput < SHRUNK * measure:
                 self._try(0.8)
             elif self._hold <= 0:
-                self._try(self._growth if self._hold % 2 else 0.8)
+                self._upwards = not self._upwards
+                self._try(self._growth if self._upwards else 0.8)
 
     def _try(self, factor: float) -> None:
         step = int(self.limit * factor)

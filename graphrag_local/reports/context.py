@@ -229,7 +229,8 @@ def _choose(plan: _Plan, community: Community) -> tuple[dict[str, str], dict[_Pa
         if cost <= room:
             chosen[part] = set()
             room -= cost
-    findings = [(turn, part) for turn in range(max((len(part.findings) for part in chosen), default=0)) for part in chosen if turn < len(part.findings)]
+    turns = range(max((len(part.findings) for part in chosen), default=0))
+    findings = [(turn, part) for turn in turns for part in chosen if turn < len(part.findings)]
     wanted = sum(plan.finding_cost(*part.findings[turn]) for turn, part in findings)
     spare = room - max(room // 2, room - wanted)
     shown, left_out, room = _choose_records(plan, community, room - spare)

@@ -58,7 +58,7 @@ class Elements:
         return neutralise(one_line(f"{entity.name} ({entity.type})" if entity.type else entity.name))
 
     def body(self, record_id: str) -> str:
-        """A record's line without ids: `name (type): description` of an entity, the description of an edge, `description (type, status, period)` of a claim."""
+        """A record's line without ids: `name (type): description`, an edge's description, or a claim's `description (type, status, period)`."""
         if record_id not in self._bodies:
             self._bodies[record_id] = self._body(record_id)
         return self._bodies[record_id]

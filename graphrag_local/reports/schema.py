@@ -78,7 +78,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse(form: Form, text: str, ids: Mapping[str, str]) -> ReportDraft:
-    """A reply as a draft; `ids` maps the short ids of the context to record ids. Raises ValueError, with the reply's beginning, where it is no report."""
+    """A reply as a draft; `ids` maps the short ids of the context to record ids. Raises ValueError, quoting the reply, where it is no report."""
     value = _json(text) if form == "schema" else _lines(text)
     if not isinstance(value, dict):
         raise ValueError(f"it is not a report; it begins {text[:80]!r}")

@@ -36,7 +36,7 @@ def budget_of(model: Model, prompt: Prompt, settings: ReportSettings, count: Cou
         tokens=min(settings.context_tokens, model.card.context_tokens - fixed - room),
         findings=findings,
         count=count or Counted(model.counter),
-        shape=fingerprint([prompt.fingerprint(), model.card.form, settings.language]),
+        shape=fingerprint([prompt.fingerprint(), model.card.form, settings.language, settings.max_reply_tokens]),
     )
 
 

@@ -5,81 +5,31 @@
     ├── generations/
     │   ├── 000007-3fa9c1d2e4b5/   manifest.json, one <table>.lance folder per table, attached files
     │   └── .building-… .removing-…    left by a build that was killed; the next `collect` removes them
-    ├── ledger.sqlite              (see ledger.py)
+    ├── ledger.sqlite              every paid reply (ledger.py)
     └── run/                       build.lock, verified.json: of this machine, never needed elsewhere
 
-The number of a generation counts up; the rest of its name is the start of the SHA-256 of its manifest, and the manifest has the SHA-256 of every
-file, so the name vouches for all of it. Nothing in a published folder is ever changed; files may have a second name in the next generation.
-Whoever has a generation open holds a shared lock on its manifest, which needs no right to write.
+The name of a generation vouches for its manifest, and the manifest for every file. Nothing in a published folder is ever changed; files may have
+a second name in the next generation. Whoever has a generation open holds a shared lock on its manifest, which takes no right to write.
 """
 
-import dataclasses
 import fcntl
-import json
 import os
-import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import graphrag_local
 from graphrag_local.errors import IndexCorrupt, IndexMismatch, IndexMissing, UsageError
-from graphrag_local.ids import canonical_json
+from graphrag_local.store import stamps
 from graphrag_local.store.files import files_under, remove_tree, replace_file, sha256_of, storage, sync_folder
 from graphrag_local.store.lock import BuildLock
-from graphrag_local.store.stamps import Stamps, identity
+from graphrag_local.store.manifest import MANIFEST, REPAIR, FileEntry, Manifest, number_of, read_manifest
 
-FORMAT = 1  # counts up whenever an older program could not read what this one writes, or the other way round
-MANIFEST = "manifest.json"
 BUILDING, REMOVING = ".building-", ".removing-"
-REPAIR = "Run `graphrag-local index`: it builds a new generation, and replies already paid for are not asked again; or use `graphrag-local rollback`."
-_ID = re.compile(r"(\d{6,})-([0-9a-f]{12})")
-_OPEN_TRIES = 200  # of 10 ms each, while the pointer moves on under a reader
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileEntry:
-    """One file of a generation: POSIX path inside it, size in bytes, SHA-256."""
-
-    path: str
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableEntry:
-    """One table: its LanceDB version, number of rows, and the digest of its schema and rows."""
-
-    version: int
-    rows: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """What a generation is: made when (UTC) and by which version, from which parent ("" for none), and every file in it.
-
-    `digest` is that of the content, `dimension` the embedder's (0: no vectors), `counts` are for `status`; `about` holds the caller's
-    fingerprints (settings, prompts, model, embedder). No path of this machine, no user and no host is in it.
-    """
-
-    package: str
-    created: str
-    parent: str
-    digest: str
-    dimension: int
-    counts: dict[str, Any]
-    about: dict[str, Any]
-    tables: dict[str, TableEntry]
-    files: tuple[FileEntry, ...]
-
-    def to_bytes(self) -> bytes:
-        """The manifest as it is written: JSON for people to read, always the same for the same content."""
-        content = {"format": FORMAT, **dataclasses.asdict(self)}
-        return (json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+_READ_ONLY = "This index cannot be written here, so its files are checked anew each time it is opened."
+_TRIES = 200  # of 10 ms: the pointer moves on under a reader at most once per publication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +38,13 @@ class Listed:
 
     id: str
     current: bool
-    problem: str = ""
     manifest: Manifest | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What `collect` did: generations removed, and generations that stay only because somebody is reading them."""
+    """What `collect` did: the generations removed, and those that stay only because somebody reads them."""
 
     removed: tuple[str, ...]
     held: tuple[str, ...]
@@ -103,26 +53,25 @@ class Collected:
 class Generation:
     """An open generation: its files are as they were published, and stay until `close`, whatever is published meanwhile."""
 
-    def __init__(self, index: Path, id_: str, manifest: Manifest, lock: int, notes: tuple[str, ...]) -> None:
-        self.index = index
-        self.id = id_
-        self.folder = _folder(index, id_)
+    def __init__(self, folder: Path, manifest: Manifest, hold: int, notes: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.id = folder.name
         self.manifest = manifest
         self.notes = notes
-        self._lock = lock
+        self._hold = hold
 
-    def attached(self, name: str) -> bytes:
-        """The content of an attached file (see `publish.Contents.files`); raises KeyError where there is none of that name."""
+    def attached(self, name: str) -> bytes | None:
+        """The content of an attached file (`publish.Contents.files`), None where there is none of that name."""
         if name not in {entry.path for entry in self.manifest.files}:
-            raise KeyError(name)
+            return None
         with storage(self.folder / name):
             return (self.folder / name).read_bytes()
 
     def close(self) -> None:
-        """Let go: the generation may be collected from now on."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        """Let go: from now on it may be collected."""
+        if self._hold >= 0:
+            os.close(self._hold)
+            self._hold = -1
 
     def __enter__(self) -> Self:
         return self
@@ -131,40 +80,198 @@ class Generation:
         self.close()
 
 
-def _folder(index: Path, id_: str) -> Path:
+def folder_of(index: Path, id_: str) -> Path:
+    """Where a generation is, or will be."""
     return index / "generations" / id_
 
 
-def number_of(id_: str) -> int:
-    """The count in a generation's id."""
-    match = _ID.fullmatch(id_)
-    return int(match.group(1)) if match else -1
-
-
-def make_id(number: int, manifest: bytes) -> str:
-    """The id of the generation with this manifest."""
-    return f"{number:06d}-{_short(manifest)}"
-
-
-def ids(index: Path) -> list[str]:
+def generation_ids(index: Path) -> list[str]:
     """Every generation on disk, oldest first; folders of unfinished ones are not among them."""
     folder = index / "generations"
     with storage(folder):
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted((name for name in names if _ID.fullmatch(name)), key=lambda name: (number_of(name), name))
+    return [name for _, name in sorted((number, name) for name in names if (number := number_of(name)) is not None)]
 
 
 def current_id(index: Path) -> str:
-    """The id of the current generation; cheap enough to ask before every question."""
+    """The id of the current generation; cheap enough to ask before every question. Raises IndexMissing, IndexCorrupt."""
     path = index / "CURRENT"
-    try:
-        with storage(path):
-            content = path.read_bytes()
-    except Exception as error:
-        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-            raise _missing(index) from None
-        raise
+    with storage(path):
+        content = path.read_bytes() if path.exists() else b""
+    if not content and not path.exists():
+        raise IndexMissing(f"There is no finished index in {index}.", hint="Build it: graphrag-local index.")
     name = content.decode("ascii", "replace").removesuffix("\n")
-    if not _ID.fullmatch(name):
+    if number_of(name) is None:
         raise IndexCorrupt(f"{path} does not name a generation.", hint=REPAIR)
     return name
+
+
+def open_current(index: Path) -> Generation:
+    """Open the current generation; every file is checked the first time, and by its stamp after that.
+
+    Raises IndexMissing, IndexMismatch (another format), IndexCorrupt naming the first file that is missing, altered or too many.
+    """
+    for _ in range(_TRIES):
+        id_ = current_id(index)
+        hold = _hold(folder_of(index, id_))
+        if hold is not None:
+            return _open(index, id_, hold)
+        if current_id(index) == id_ and not (folder_of(index, id_) / MANIFEST).exists():
+            raise IndexCorrupt(f"{folder_of(index, id_) / MANIFEST} is missing.", hint=REPAIR)
+        time.sleep(0.01)  # it was collected between the two looks: the pointer has moved on
+    raise IndexCorrupt(f"{folder_of(index, id_)} is locked by another program.", hint="Close the program that locks it.")
+
+
+def open_generation(index: Path, id_: str) -> Generation:
+    """Open one generation by its id, like `open_current`; raises UsageError where there is none."""
+    hold = _hold(folder_of(index, id_)) if number_of(id_) is not None else None
+    if hold is None:
+        raise UsageError(f"There is no generation {id_} in {index}.", hint=f"There are: {', '.join(generation_ids(index)) or 'none'}.")
+    return _open(index, id_, hold)
+
+
+def _open(index: Path, id_: str, hold: int) -> Generation:
+    folder = folder_of(index, id_)
+    try:
+        manifest = read_manifest(folder)
+        known = stamps.load(index)
+        before = len(known)
+        problem = next(problems(folder, manifest, known), None)
+        if problem:
+            raise IndexCorrupt(problem, hint=REPAIR)
+        saved = len(known) == before or stamps.save(index, known)
+    except BaseException:
+        os.close(hold)
+        raise
+    return Generation(folder, manifest, hold, () if saved else (_READ_ONLY,))
+
+
+def _hold(folder: Path) -> int | None:
+    """A descriptor that keeps `collect` away from this generation, None where it is gone or going."""
+    path = folder / MANIFEST
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        with storage(path):
+            raise
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError:
+        return descriptor  # a file system without locks: readable all the same, only not protected from `collect`
+    os.close(descriptor)
+    return None
+
+
+def problems(folder: Path, manifest: Manifest, known: dict[str, str]) -> Iterator[str]:
+    """What is wrong with a generation's files, a sentence each; files in `known` (see `stamps`) are not hashed, sound ones are added to it."""
+    expected = {entry.path for entry in manifest.files} | {MANIFEST}
+    for entry in manifest.files:
+        if wrong := _problem(folder / entry.path, entry, known):
+            yield wrong
+    for path in files_under(folder):
+        if path.as_posix() not in expected:
+            yield f"{folder / path} does not belong to this generation."
+
+
+def _problem(path: Path, entry: FileEntry, known: dict[str, str]) -> str:
+    try:
+        stamp, size = stamps.identity(path), path.stat().st_size
+        if size != entry.size:
+            return f"{path} has {size} bytes instead of {entry.size}."
+        if known.get(stamp) != entry.sha256:
+            if sha256_of(path) != entry.sha256:
+                return f"{path} was altered: its content is not what was published."
+            known[stamp] = entry.sha256
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{path} is missing."
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}."
+    return ""
+
+
+def list_generations(index: Path) -> list[Listed]:
+    """Every generation with its manifest, oldest first; files are not checked (see `verify`)."""
+    try:
+        current = current_id(index)
+    except (IndexMissing, IndexCorrupt):
+        current = ""
+    found = []
+    for id_ in generation_ids(index):
+        try:
+            found.append(Listed(id=id_, current=id_ == current, manifest=read_manifest(folder_of(index, id_))))
+        except (IndexCorrupt, IndexMismatch) as error:
+            found.append(Listed(id=id_, current=id_ == current, problem=str(error)))
+    return found
+
+
+def verify(index: Path, *, everything: bool = True) -> list[str]:
+    """Hash every file of all generations (else of the current one), whatever was hashed before; one sentence per problem, none when all is well."""
+    current = current_id(index)
+    every = generation_ids(index)
+    found = [] if current in every else [f"{folder_of(index, current)} is missing, although CURRENT names it."]
+    for id_ in every if everything else [id_ for id_ in every if id_ == current]:
+        try:
+            found += problems(folder_of(index, id_), read_manifest(folder_of(index, id_)), {})
+        except (IndexCorrupt, IndexMismatch) as error:
+            found.append(str(error))
+    return found
+
+
+def point_to(lock: BuildLock, id_: str) -> None:
+    """Make a generation that is whole and durable the current one, in one step."""
+    assert lock.held
+    with storage(lock.index):
+        replace_file(lock.index / "CURRENT", f"{id_}\n".encode())
+
+
+def rollback_to(lock: BuildLock, id_: str) -> None:
+    """Make an older (or newer) generation the current one, after hashing all of it; raises UsageError, IndexCorrupt."""
+    with open_generation(lock.index, id_) as target:
+        if problem := next(problems(target.folder, target.manifest, {}), None):
+            raise IndexCorrupt(problem, hint="Choose another generation: graphrag-local status --verify says which are whole.")
+        point_to(lock, id_)
+
+
+def collect(lock: BuildLock, keep: int) -> Collected:
+    """Remove what killed builds left, and old generations: the current one and the newest others stay, `keep` in all, and those being read."""
+    assert lock.held
+    folder = lock.index / "generations"
+    removed, held = [], []
+    with storage(folder):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name.startswith((BUILDING, REMOVING)):  # only the holder of the lock builds, and it is not building now
+                remove_tree(path)
+        current = current_id(lock.index)
+        others = [id_ for id_ in generation_ids(lock.index) if id_ != current]
+        for id_ in others[: max(0, len(others) - max(0, keep - 1))]:
+            if _remove(folder / id_):
+                removed.append(id_)
+            else:
+                held.append(id_)
+        kept = [folder / id_ / path for id_ in generation_ids(lock.index) for path in files_under(folder / id_)]
+        stamps.prune(lock.index, kept)
+    return Collected(removed=tuple(removed), held=tuple(held))
+
+
+def _remove(folder: Path) -> bool:
+    """Remove a generation unless somebody reads it: out of sight in one step, then piece by piece."""
+    descriptor = os.open(folder / MANIFEST, os.O_RDONLY) if (folder / MANIFEST).exists() else -1
+    try:
+        if descriptor >= 0:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        gone = folder.with_name(f"{REMOVING}{folder.name}-{os.getpid()}")
+        folder.rename(gone)
+        sync_folder(folder.parent)
+        remove_tree(gone)
+    except BlockingIOError:
+        return False
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+    return True

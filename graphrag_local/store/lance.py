@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from graphrag_local.errors import IndexCorrupt
 from graphrag_local.store.files import os_error_number, storage, storage_error
-from graphrag_local.store.generations import REPAIR, Generation
+from graphrag_local.store.generations import Generation
+from graphrag_local.store.manifest import REPAIR
 from graphrag_local.store.tables import VECTOR, VECTOR_TEXT, Matrix, hints, table_name, to_records, to_vectors
 
 R = TypeVar("R")

@@ -49,7 +49,8 @@ class Player:
         """Seconds of the script since the first work request; -1 before it."""
         return -1.0 if self.started is None else (time.monotonic() - self.started) * self.clock_scale
 
-    async def _sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds: float) -> None:
+        """Wait so many seconds of the script."""
         if seconds > 0:
             await asyncio.sleep(seconds / self.clock_scale)
 
@@ -158,7 +159,7 @@ class Exchange:
         if "hang_s" in self.do:
             self.player.hanging += 1
             try:
-                await self.player._sleep(self.do["hang_s"])
+                await self.player.sleep(self.do["hang_s"])
             finally:
                 self.player.hanging -= 1
             if not ANSWERS & set(self.do):
@@ -183,7 +184,7 @@ class Exchange:
             self.record.began = time.monotonic()
             by_text = self.do.get("delay_s_by_text", {})
             delay = next((seconds for text, seconds in by_text.items() if self.prompt.has(text)), self.do.get("delay_s", 0))
-            await self.player._sleep(delay)
+            await self.player.sleep(delay)
             yield
         finally:
             slots.release()
@@ -246,7 +247,7 @@ class Exchange:
     async def _pause(self, tokens: float, since: float) -> None:
         """Wait until the rule's pace allows so many tokens, counted from a moment."""
         if rate := self.do.get("tokens_per_s"):
-            await self.player._sleep(tokens / rate - (time.monotonic() - since) * self.player.clock_scale)
+            await self.player.sleep(tokens / rate - (time.monotonic() - since) * self.player.clock_scale)
 
     async def _send_reply(self, reply: ChatReply, head: dict[str, Any]) -> None:
         record = self.record
@@ -341,7 +342,7 @@ class Exchange:
         self._choose(Prompt([{"role": "user", "content": text}]))
         if await self._ended_early():
             return
-        await self.player._sleep(self.do.get("delay_s", 0))
+        await self.player.sleep(self.do.get("delay_s", 0))
         if not self._scripted():
             tokens = [ord(text[min(number * len(text) // count, len(text) - 1)]) if text else 0 for number in range(count)]
             self.send(200, {"count": count, "max_model_len": self.script.window or 32768, "tokens": tokens, "token_strs": None})

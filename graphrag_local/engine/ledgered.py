@@ -1,0 +1,161 @@
+"""An engine that asks once: every reply is written down with its outcome before it is used, and answers the same request from then on.
+
+Only here are replies judged. A reply that cannot be used is written down too, without its text, so that the next run takes the same branch without
+asking again; a server's faults are not.
+"""
+
+import asyncio
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from graphrag_local.engine.base import Engine, ModelCard, Reply, Request, judge
+from graphrag_local.errors import GraphragError, ReplyInvalid
+from graphrag_local.ids import fingerprint
+from graphrag_local.records import LedgerRow, Outcome, Usage
+
+
+class ReplyLedger(Protocol):
+    """Where replies are kept (see `store.ledger`)."""
+
+    def get(self, key: str) -> LedgerRow | None:
+        """The row of a key."""
+
+    async def put(self, row: LedgerRow) -> None:
+        """Keep a row, in place of an older one of its key; returns when it is durable."""
+
+
+class Meter:
+    """What the model cost, by purpose; `replayed` counts replies that cost nothing, `wasted` the tokens of replies that could not be used."""
+
+    def __init__(self) -> None:
+        self.by_purpose: dict[str, Usage] = defaultdict(Usage)
+        self.replayed = 0
+        self.wasted = 0
+
+    @property
+    def total(self) -> Usage:
+        """The sum over all purposes."""
+        return sum(self.by_purpose.values(), Usage())
+
+    def add(self, purpose: str, usage: Usage, outcome: Outcome) -> None:
+        """Count a reply that was paid for."""
+        self.by_purpose[purpose] += usage
+        if outcome != "ok":
+            self.wasted += usage.completion_tokens
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A request that is being asked; those who ask the same wait for `done`. Neither row nor error: whoever asked was cancelled."""
+
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    row: LedgerRow | None = None
+    reply: Reply | None = None
+    error: GraphragError | None = None
+
+
+class Ledgered:
+    """Wraps an engine. Without a ledger it still judges, counts, and asks identical requests in flight once.
+
+    `retry` are the outcomes that are asked again although the ledger has them (`--retry-failed`).
+    """
+
+    def __init__(self, inner: Engine, ledger: ReplyLedger | None, retry: frozenset[Outcome] = frozenset(), meter: Meter | None = None) -> None:
+        self.inner = inner
+        self.meter = meter or Meter()
+        self._ledger = ledger
+        self._retry = retry
+        self._flights: dict[str, _Flight] = {}
+
+    @property
+    def card(self) -> ModelCard:
+        """The inner engine's."""
+        return self.inner.card
+
+    async def close(self) -> None:
+        """Close the inner engine."""
+        await self.inner.close()
+
+    def key(self, request: Request) -> str:
+        """The key of a request to this model: everything that determines the reply."""
+        return fingerprint(request.key_parts() | {"model": self.card.name, "revision": self.card.revision})
+
+    async def generate(self, request: Request) -> Reply:
+        """The reply, asked for or replayed. Raises ReplyInvalid, on replay too, when it cannot be used."""
+        key = self.key(request)
+        while (flight := self._flights.get(key)) is not None:
+            await flight.done.wait()
+            if flight.error is not None:
+                raise flight.error
+            if flight.row is not None:
+                return self._replay(request, flight.row, flight.reply)
+        kept = self._ledger.get(key) if self._ledger else None
+        if kept is not None and kept.outcome not in self._retry:
+            return self._replay(request, kept)
+        flight = self._flights[key] = _Flight()
+        try:
+            flight.row, flight.reply = await self._paid(key, request)
+        except GraphragError as error:
+            flight.error = error
+            raise
+        finally:
+            del self._flights[key]
+            flight.done.set()
+        if flight.row.outcome != "ok":
+            raise _unusable(request, flight.row, flight.reply)
+        return flight.reply
+
+    async def _paid(self, key: str, request: Request) -> tuple[LedgerRow, Reply]:
+        """Ask, judge, count, and write down before anybody uses it."""
+        reply = await self.inner.generate(request)
+        outcome = judge(request, reply)
+        self.meter.add(request.purpose, reply.usage, outcome)
+        row = LedgerRow(
+            key=key,
+            purpose=request.purpose,
+            model=self.card.name,
+            revision=self.card.revision,
+            outcome=outcome,
+            text=reply.text if outcome == "ok" else "",
+            gate=reply.gate,
+            logprobs=json.dumps(reply.logprobs, ensure_ascii=False) if reply.logprobs else "",
+            prompt_tokens=reply.usage.prompt_tokens,
+            cached_tokens=reply.usage.cached_tokens,
+            completion_tokens=reply.usage.completion_tokens,
+            seconds=reply.usage.seconds,
+            documents=request.documents,
+        )
+        if self._ledger is not None:
+            await self._ledger.put(row)
+        return row, reply
+
+    def _replay(self, request: Request, row: LedgerRow, reply: Reply | None = None) -> Reply:
+        """A reply that was paid for before; it costs nothing now."""
+        self.meter.replayed += 1
+        if row.outcome != "ok":
+            raise _unusable(request, row, reply)
+        left = request.gate is not None and row.gate is not None and row.gate < request.gate.threshold
+        return Reply(
+            text=row.text,
+            finish_reason="gate" if left else "stop",
+            gate=row.gate,
+            logprobs=tuple((str(token), float(p)) for token, p in json.loads(row.logprobs or "[]")),
+            replayed=True,
+        )
+
+
+_WHY = {
+    "cut_off": "was cut off at its limit of {limit} tokens",
+    "loop": "repeats itself without end",
+    "thinking": "holds nothing but thoughts",
+    "invalid": "does not fit what was asked",
+}
+
+
+def _unusable(request: Request, row: LedgerRow, reply: Reply | None) -> ReplyInvalid:
+    """The error for a reply that cannot be used; with the beginning of its text where that is still there."""
+    why = _WHY[row.outcome].format(limit=request.max_tokens)
+    begin = f": {reply.text[:80]!r}" if reply is not None and reply.text else ""
+    return ReplyInvalid(f"The reply to a call for {request.purpose!r} {why}{begin}.", outcome=row.outcome, reply=reply)

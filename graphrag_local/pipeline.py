@@ -1,0 +1,209 @@
+"""What runs and when: STAGES in order, and `build`, which runs them, counts, and publishes.
+
+Everything but the model's replies is recomputed on every run: a reply that the ledger holds costs a look-up, so a run over an unchanged
+collection asks nothing and publishes nothing.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from graphrag_local.changes import Changes, compare, refuse_if_most_is_gone
+from graphrag_local.chunks.stage import build_chunks
+from graphrag_local.communities.stage import build_communities
+from graphrag_local.documents.stage import read_collection
+from graphrag_local.engine.base import Embedder, Model
+from graphrag_local.errors import CollectionMissing
+from graphrag_local.extraction.stage import Extracted, extract
+from graphrag_local.flow import Progress
+from graphrag_local.graph.stage import build_graph
+from graphrag_local.prompting import Prompt
+from graphrag_local.records import Chunk, Community, Document, Extraction, Failed, Usage
+from graphrag_local.reports.stage import write_reports
+from graphrag_local.settings import Settings
+from graphrag_local.store.snapshot import Snapshot
+from graphrag_local.vectors.stage import VectorCache, embed, texts_of
+
+STAGES = ("documents", "chunks", "extraction", "graph", "communities", "reports", "vectors")
+PURPOSES = {"extract": "extraction", "describe": "graph", "report": "reports"}  # what a call was for -> the stage it is counted under
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a build is given: settings, folders, the model side, and where its progress and its log go.
+
+    `usage` gives what each purpose has cost so far, `replayed` and `wasted` the replies from the ledger and the tokens of unusable replies.
+    """
+
+    settings: Settings
+    input_root: Path
+    models_folder: Path
+    model: Model
+    embedder: Embedder
+    cache: VectorCache
+    prompts: dict[str, Prompt]
+    progress: Progress
+    log: Callable[..., None]
+    usage: Callable[[], dict[str, Usage]]
+    replayed: Callable[[], int]
+    wasted: Callable[[], int]
+    accept_missing: bool = False
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds per stage, in order."""
+
+    log: Callable[..., None]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time what happens inside."""
+        began = time.monotonic()
+        self.log("begin", stage=name)
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What a build made: the snapshot to publish (or that is published already), what changed, and what it cost."""
+
+    snapshot: Snapshot
+    changes: Changes
+    last_build: dict[str, Any]
+    apart: int
+    names: dict[str, float]
+
+
+async def build(run: Run, published: tuple[Document, ...]) -> Built:
+    """Read the collection and make everything that the index holds; `published` are the documents of the current generation."""
+    clock = Clock(run.log)
+    before = dict(run.usage())
+    began = time.monotonic()
+    with clock.stage("documents"):
+        documents, failures, changes = await asyncio.to_thread(_documents, run, published)
+    with clock.stage("chunks"):
+        chunks = await asyncio.to_thread(build_chunks, documents, run.settings.chunks, run.models_folder, progress=run.progress)
+    paths = {document.id: document.path for document in documents}
+    limit = 2 * run.settings.engine.concurrency
+    with clock.stage("extraction"):
+        extracted = await extract(chunks, paths, run.model, run.prompts, run.settings.extraction, progress=run.progress, limit=limit)
+    snapshot, graph_failures = await _graph_and_reports(run, clock, documents, chunks, extracted, limit)
+    failures = [*failures, *extracted.failures, *graph_failures]
+    with clock.stage("vectors"):
+        owners = texts_of(snapshot.chunks, snapshot.entities, snapshot.reports)
+        vectors = await embed(
+            owners, run.embedder, run.cache, prefix=run.settings.vectors.text_prefix, batch=run.settings.vectors.batch, progress=run.progress
+        )
+    snapshot = replace(snapshot, vectors=vectors, failures=tuple(failures), dimension=run.embedder.card.dimension)
+    used = {key: _minus(value, before.get(key, Usage())) for key, value in run.usage().items()}
+    return Built(
+        snapshot=snapshot,
+        changes=changes,
+        last_build=_cost(clock, used, time.monotonic() - began, run),
+        apart=sum(len(extraction.apart) for extraction in extracted.extractions),
+        names=_names(extracted.extractions),
+    )
+
+
+def _documents(run: Run, published: tuple[Document, ...]) -> tuple[list[Document], list[Failed], Changes]:
+    """The documents of the collection, with those of files that are there but cannot be read now as they were."""
+    read, failures, present = read_collection(run.input_root, run.settings.documents, progress=run.progress)
+    known = {document.path: document for document in published}
+    changes = compare({path: document.content_hash for path, document in known.items()}, read, present)
+    if not run.accept_missing:
+        refuse_if_most_is_gone(changes, len(known), run.settings.documents.missing_limit)
+    documents = sorted([*read, *(known[path] for path in changes.kept)], key=lambda document: document.path)
+    if not documents and not known:
+        reasons = "; ".join(f"{failure.input}: {failure.reason}" for failure in failures[:5])
+        raise CollectionMissing(
+            f"There is no document to index in {run.input_root}{': ' + reasons if reasons else ''}.",
+            hint="Put files there, or point documents.input at the folder that has them.",
+        )
+    run.log("documents", read=len(read), failed=len(failures), new=len(changes.new), edited=len(changes.edited), gone=len(changes.gone))
+    return documents, list(failures), changes
+
+
+async def _graph_and_reports(
+    run: Run, clock: Clock, documents: list[Document], chunks: tuple[Chunk, ...], extracted: Extracted, limit: int
+) -> tuple[Snapshot, list[Failed]]:
+    settings = run.settings
+    with clock.stage("graph"):
+        graph = await build_graph(
+            extracted.extractions, chunks, run.model, run.prompts["describe"], settings.describe,
+            quote=extracted.quote, progress=run.progress, limit=limit,
+        )  # fmt: skip
+    with clock.stage("communities"):
+        communities: tuple[Community, ...] = await asyncio.to_thread(
+            build_communities, graph.entities, graph.relationships, settings.communities
+        )
+    with clock.stage("reports"):
+        reports = await write_reports(
+            communities, graph.entities, graph.relationships, graph.claims, graph.mentions, run.model, run.prompts["report"],
+            settings.reports, previous={}, progress=run.progress, limit=limit,
+        )  # fmt: skip
+    snapshot = Snapshot(
+        documents=tuple(documents),
+        chunks=chunks,
+        mentions=tuple(graph.mentions),
+        entities=tuple(graph.entities),
+        relationships=tuple(graph.relationships),
+        claims=tuple(graph.claims),
+        communities=communities,
+        reports=reports.reports,
+    )
+    return snapshot, [*graph.failures, *reports.failures]
+
+
+def _minus(a: Usage, b: Usage) -> Usage:
+    return Usage(
+        calls=a.calls - b.calls,
+        prompt_tokens=a.prompt_tokens - b.prompt_tokens,
+        cached_tokens=a.cached_tokens - b.cached_tokens,
+        completion_tokens=a.completion_tokens - b.completion_tokens,
+        seconds=a.seconds - b.seconds,
+    )
+
+
+def _cost(clock: Clock, used: dict[str, Usage], seconds: float, run: Run) -> dict[str, Any]:
+    """`last_build` of the status: calls, tokens and seconds, in all and by stage."""
+    by_stage = {
+        stage: {"calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "seconds": round(clock.seconds.get(stage, 0.0), 3)}
+        for stage in STAGES
+    }
+    total = Usage()
+    for purpose, usage in used.items():
+        row = by_stage[PURPOSES.get(purpose, "extraction")]
+        for name in ("calls", "prompt_tokens", "cached_tokens", "completion_tokens"):
+            row[name] = row[name] + getattr(usage, name)
+        total = total + usage
+    return {
+        "seconds": round(seconds, 3),
+        "calls": total.calls,
+        "prompt_tokens": total.prompt_tokens,
+        "cached_tokens": total.cached_tokens,
+        "completion_tokens": total.completion_tokens,
+        "replayed": run.replayed(),
+        "wasted_tokens": run.wasted(),
+        "by_stage": by_stage,
+    }
+
+
+def _names(extractions: tuple[Extraction, ...]) -> dict[str, float]:
+    """Shares of names by how they are grounded (see `extraction.ground`); empty when there are none."""
+    counts = {"anchored": 0, "composed": 0, "unanchored": 0}
+    for extraction in extractions:
+        for mention in (*extraction.entities, *extraction.apart):
+            counts[mention.grounding] += 1
+    total = sum(counts.values())
+    return {kind: round(count / total, 4) for kind, count in counts.items()} if total else {}
+
+

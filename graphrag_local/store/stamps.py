@@ -1,0 +1,48 @@
+"""Which files this machine has already hashed: a file with the same inode, size and modification time need not be hashed again.
+
+The list is a convenience of one machine (`index/run/verified.json`): without it, and where it cannot be written, files are hashed at every
+opening. A hard link in the next generation is the same inode, so it is not hashed twice.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+_NAME = "run/verified.json"
+
+
+def identity(path: Path) -> str:
+    """What stands for a file's content as long as nobody writes to it."""
+    found = path.stat()
+    return f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
+
+
+def load(index: Path) -> dict[str, str]:
+    """SHA-256 by identity; empty where there is no list or it cannot be read."""
+    try:
+        content = json.loads((index / _NAME).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {str(key): str(value) for key, value in content.items()} if isinstance(content, dict) else {}
+
+
+def save(index: Path, stamps: dict[str, str]) -> bool:
+    """Keep the list; False where the index cannot be written. Not synced: losing it costs one hashing."""
+    path = index / _NAME
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        beside.write_text(json.dumps(stamps, indent=0, sort_keys=True))
+        beside.replace(path)
+    except OSError:
+        return False
+    return True
+
+
+def prune(index: Path, files: Iterable[Path]) -> None:
+    """Forget the stamps of all files but these."""
+    stamps = load(index)
+    present = {identity(path) for path in files if path.is_file()}
+    if stamps.keys() - present:
+        save(index, {key: value for key, value in stamps.items() if key in present})
