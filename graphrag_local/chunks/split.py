@@ -7,11 +7,12 @@ windows of cl100k tokens with an overlap.
 """
 
 import re
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -70,14 +71,14 @@ def _pieces(text: str, start: int, end: int, low: float, high: float, levels: tu
     if not levels:
         yield from _halves(text, start, end, high)
         return
-    places, priorities = [start], [0]
+    places, priorities = array("q", [start]), array("Q", [0])
     for at, opens in levels[0](text, start, end):
         place = whole(text, at, places[-1])
         if places[-1] < place < end and not text[place].isspace():
             places.append(place)
             priorities.append(_priority(text, place, opens))
     places.append(end)
-    sizes = list(accumulate((_bytes(text[a:b]) for a, b in zip(places, places[1:], strict=False)), initial=0))
+    sizes = array("q", accumulate((_bytes(text[a:b]) for a, b in pairwise(places)), initial=0))
     for first, last in _cut(sizes, _Least(priorities), low, high):
         if sizes[last] - sizes[first] <= high:
             yield places[first], places[last]
@@ -105,9 +106,9 @@ def _cut(sizes: Sequence[int], priorities: "_Least", low: float, high: float) ->
 
 
 class _Least:
-    """Where the leftmost least value of a range is, found block by block: text that repeats itself makes lopsided cuts, and those must not cost n²."""
+    """Where the leftmost least value of a range is, block by block: text that repeats itself is cut lopsidedly, and that must not cost n²."""
 
-    def __init__(self, values: list[int]) -> None:
+    def __init__(self, values: Sequence[int]) -> None:
         self.values = np.array(values, dtype=np.uint64)
         self.blocks = np.minimum.reduceat(self.values, np.arange(0, len(values), BLOCK))
 
@@ -133,7 +134,7 @@ def _priority(text: str, at: int, opens: bool) -> int:
 def _sentence_starts(text: str, start: int, end: int) -> Iterable[tuple[int, bool]]:
     """Where sentences begin, and whether something larger begins there. Asked about a whole text only."""
     spans = sentences(text[start:end])
-    return ((start + at, _opens(text, start + before, start + at)) for (_, before), (at, _) in zip(spans, spans[1:], strict=False))
+    return ((start + at, _opens(text, start + before, start + at)) for (_, before), (at, _) in pairwise(spans))
 
 
 def _opens(text: str, before: int, at: int) -> bool:
@@ -152,7 +153,7 @@ def _word_starts(text: str, start: int, end: int) -> Iterable[tuple[int, bool]]:
 
 
 def _letter_starts(text: str, start: int, end: int, *, near: int = 4, step: int = 1 << 20) -> Iterable[tuple[int, bool]]:
-    """One in sixteen places within a word without end, chosen by a hash of the four characters on either side (a pure function too, but a cheap one)."""
+    """One in sixteen places within an endless word, chosen by a cheap hash of the four characters on either side (so a pure function, too)."""
     for base in range(start, end, step):
         first = max(start, base - near)
         raw = text[first : min(end, base + step + near)].encode("utf-32-le", "surrogatepass")
@@ -189,8 +190,18 @@ def whole(text: str, at: int, floor: int) -> int:
     while start > floor and not _PARTED.match(text, start - 1):
         start -= 1
     while start < at:
-        start = _GRAPHEME.match(text, start).end()
+        start = _next(text, start)
     return start
+
+
+def _next(text: str, start: int) -> int:
+    """The end of the grapheme that begins at `start`; looked for in short slices, since the pattern counts flags from the text's beginning."""
+    size = 16
+    while True:
+        end = int(_GRAPHEME.match(text[start : start + size]).end())
+        if end < size or start + size >= len(text):
+            return start + end
+        size *= 8
 
 
 def _bytes(text: str) -> int:
@@ -202,7 +213,8 @@ def windows(text: str, settings: ChunksSettings, models: Path) -> Spans:
     stride = settings.window_tokens - settings.overlap_tokens
     if stride < 1:
         hint = "Lower chunks.overlap_tokens or raise chunks.window_tokens."
-        raise SettingsError(f"chunks.overlap_tokens ({settings.overlap_tokens}) is not smaller than chunks.window_tokens ({settings.window_tokens}).", hint=hint)
+        sizes = f"({settings.overlap_tokens}) is not smaller than chunks.window_tokens ({settings.window_tokens})"
+        raise SettingsError(f"chunks.overlap_tokens {sizes}.", hint=hint)
     encoding = cl100k(models)
     shown = _SURROGATE.sub("\ufffd", text)
     tokens = encoding.encode_ordinary(shown)
@@ -210,10 +222,10 @@ def windows(text: str, settings: ChunksSettings, models: Path) -> Spans:
     codes = np.frombuffer(shown.encode("utf-32-le"), dtype="<u4")
     widths = 1 + (codes > 0x7F).astype(np.int64) + (codes > 0x7FF) + (codes > 0xFFFF)
     starts = np.concatenate(([0], np.cumsum(widths)))  # byte at which each character begins
-    begin = 0
+    begin, start = 0, 0
     while True:
         stop = min(begin + settings.window_tokens, len(tokens))
-        start, end = (whole(text, int(np.searchsorted(starts, ends[at])), 0) for at in (begin, stop))
+        start, end = (whole(text, int(np.searchsorted(starts, ends[at])), start) for at in (begin, stop))
         if text[start:end].strip():
             yield start, end
         if stop == len(tokens):

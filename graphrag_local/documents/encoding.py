@@ -23,7 +23,8 @@ _HIGH = bytes(range(128, 256))
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b")) + b"\x7f"
 CONTROL_SHARE = 0.05  # text with broken terminal output stays below it, random bytes and compressed files do not
 SAMPLE_BYTES = 65536
-DOUBT = 2  # added to every language's count of small words: few of them prove little
+OWN = 8
+DOUBT = 3  # added to every language's count of small words: few of them prove little
 _STRAY = re.compile("[\udc80-\udcff]+")
 _LETTERS = "[^\\W\\d_ªºµ½¼¾²³¹]"
 _WORD = re.compile(f"{_LETTERS}+(?:['’]{_LETTERS}+)*")
@@ -33,6 +34,8 @@ _SIGNS = "".join(_NEUTRAL | _QUOTES)
 _LEADING = frozenset("¿¡")
 _NOT_INSIDE = _QUOTES | frozenset("½¼¾²³¹±ªº†‡‰•°™®€£¥¢µ")
 _SIGN = re.compile("[^\\x00-\\x7f\\w]|[ªºµ½¼¾²³¹]")
+_RARE = re.compile("[×÷±¶§µ¹²³¼½¾ªº†‡‰•¢¥£€°]")
+_AT_LETTER = re.compile(f"{_LETTERS}[×÷±¶§µ¹²³¼½¾†‡‰•¢¥£€°©®™]|[×÷±¶µ¹²³¼½¾†‡‰•¢¥£€©®™]{_LETTERS}")
 _GLUED = re.compile("[0-9][\u00c0-\u024f]|[\u00c0-\u024f][0-9]")  # a letter at a digit was a sign such as ½ or £
 _LONELY = re.compile("(?<=[A-Za-z])[^\\x00-\\x7f](?![^\\x00-\\x7f])|(?<![^\\x00-\\x7f])[^\\x00-\\x7f](?=[A-Za-z])")
 _MIXED = re.compile(f"[A-Za-z][^\\x00-\\x7f{_SIGNS}]|[^\\x00-\\x7f{_SIGNS}][A-Za-z]")
@@ -219,6 +222,7 @@ def _other_script(sample: bytes) -> list[Verdict]:
             wrong = total - sum(n for c, n in letters.items() if c in script.letters)
             wrong += sum(map(_case_breaks, _WORD.findall(text))) + len(_MIXED.findall(text))
             share = sum(n for c, n in letters.items() if c in script.common) / max(1, total)
+            wrong += len(_AT_LETTER.findall(text))
             signs = sum(text.count(sign) for sign in _QUOTES)
             shouting = sum(map(str.isupper, text)) > 0.5 * total  # KOI8 turns small letters into capitals
             if total >= 10 and wrong <= 0.02 * total and share >= 0.5 and not shouting:
@@ -243,9 +247,10 @@ def _latin(sample: bytes, plain: Counter[bytes]) -> list[Verdict]:
         words = Counter(frozenset(c for c in word.lower() if ord(c) > 127 and c != "’") for word in found)
         if any(map(_unlikely, found)) or not all(any(word <= alphabet for alphabet in ALPHABETS) for word in words):
             continue
+        weight = len(found) + len(_RARE.findall(text)) / 4
         for name, language in LATIN.items():
-            own = sum(n for word, n in words.items() if word <= language.letters) / len(found) if found else 1.0
-            verdicts.append((hits[name] * (0.2 * prior + 0.8 * own**3), encoding, text))
+            own = sum(n for word, n in words.items() if word <= language.letters) / weight if weight else 1.0
+            verdicts.append((hits[name] * (0.2 * prior + 0.8 * own**OWN), encoding, text))
     return verdicts
 
 

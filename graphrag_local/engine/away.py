@@ -61,7 +61,7 @@ class Away:
     def close(self, reason: EngineError) -> bool:
         """A request failed: nobody asks for a while, and not before the time that the server named. True when this begins an outage."""
         now = self._clock.now()
-        asked = reason.wait_s if isinstance(reason, EngineBusy) else 0.0
+        asked = self._asked_for(reason)
         if self.outage is None:
             self.outage = Outage(since=now, until=now + max(self.backoff(self._repeats), asked), reason=reason, tries=self._repeats)
             self._repeats += 1
@@ -105,11 +105,15 @@ class Away:
                 return
             outage.reason = fault
             outage.tries += 1
-            outage.until = self._clock.now() + max(self.backoff(outage.tries), fault.wait_s if isinstance(fault, EngineBusy) else 0.0)
+            outage.until = self._clock.now() + max(self.backoff(outage.tries), self._asked_for(fault))
         if outage.gave_up or self._clock.now() >= end:
             outage.gave_up = True
             outage.until = max(outage.until, self._clock.now() + LONGEST_S)
             raise self._over(outage)
+
+    def _asked_for(self, fault: EngineError) -> float:
+        """Seconds of our clock that the server wants us to wait; it speaks of real ones."""
+        return fault.wait_s * self._clock.scale if isinstance(fault, EngineBusy) else 0.0
 
     async def _asked(self) -> EngineError | None:
         """The fault of a small request, None when the server answers it (a refusal is an answer)."""

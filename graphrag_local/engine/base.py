@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from graphrag_local.errors import ReplyInvalid
-from graphrag_local.ids import canonical_json
 from graphrag_local.prompting import Message
 from graphrag_local.records import Outcome, Usage
 from graphrag_local.tokens import TokenCounter, count_messages
@@ -30,7 +29,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonSchema:
-    """The reply is compact JSON that fits this schema; `text` is the schema as canonical JSON."""
+    """The reply is compact JSON that fits this schema; `text` is the schema as compact JSON, properties in the order of writing."""
 
     text: str
 
@@ -270,5 +269,5 @@ def read_json(text: str) -> Any:
 
 
 def schema_of(schema: dict[str, Any]) -> JsonSchema:
-    """A JSON schema as a constraint."""
-    return JsonSchema(text=canonical_json(schema))
+    """A JSON schema as a constraint. The order of its properties is kept: servers make the model write them in it, and a gate must come first."""
+    return JsonSchema(text=json.dumps(schema, separators=(",", ":"), ensure_ascii=False, allow_nan=False))

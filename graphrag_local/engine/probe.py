@@ -75,9 +75,14 @@ async def probe(engine: VLLM, settings: EngineSettings, cache_path: Path | None,
     except (EngineUnreachable, EngineBusy) as fault:
         verdict = _remembered(known, engine, settings)
         if verdict is None:
-            raise EngineUnreachable(f"The model server is not there: {fault}", hint="Start it (`graphrag-local serve`), or correct engine.url.") from fault
+            hint = "Start it (`graphrag-local serve`), or correct engine.url."
+            raise EngineUnreachable(f"The model server is not there: {fault}", hint=hint) from fault
         engine.adopt(verdict.card, verdict.obeys)
         return verdict
+    except EngineRefused:
+        if not settings.model:
+            raise
+        models = (Served(name=settings.model),)  # a server without a list; a wrong address shows at the first completion
     model = _chosen(models, settings)
     version = await engine.version("probe")
     key = fingerprint([_place(engine, model.name, settings), version, model.root, model.context_tokens, settings.context_tokens, tiny])
@@ -170,9 +175,8 @@ def _messages(settings: EngineSettings, model: Served, card: ModelCard, obeys: f
     """What people should know about their server."""
     said = []
     if model.context_tokens and settings.context_tokens > model.context_tokens:
-        said.append(
-            f"engine.context_tokens is {settings.context_tokens}, but the server's window is {model.context_tokens} tokens; the smaller number is used."
-        )
+        wish, window = settings.context_tokens, model.context_tokens
+        said.append(f"engine.context_tokens is {wish}, but the server's window is {window} tokens; the smaller number is used.")
     if not model.context_tokens and not settings.context_tokens:
         said.append(f"The server does not say how long its window is; {FALLBACK_WINDOW} tokens are assumed. Set engine.context_tokens.")
     if "schema" not in obeys:
@@ -235,7 +239,8 @@ def _read(path: Path | None) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError):
         return {}
-    return {key: entry for key, entry in value.items() if isinstance(entry, dict) and len(entry.get("place", ())) == 4} if isinstance(value, dict) else {}
+    entries = value.items() if isinstance(value, dict) else ()
+    return {key: entry for key, entry in entries if isinstance(entry, dict) and len(entry.get("place", ())) == 4}
 
 
 def _write(path: Path | None, known: dict[str, Any]) -> None:

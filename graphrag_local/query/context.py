@@ -141,6 +141,9 @@ class Writer:
 
     def _lines(self, ref: Ref, text: str) -> tuple[Line, ...]:
         shown = shown_as(text)
+        tokens = self.count(shown)
+        if tokens <= self.limit:
+            return (Line(ref=ref, text=shown, tokens=tokens),)
         return tuple(self._line(ref, shown[start:end]) for start, end in cut_text(shown, self._fits))
 
     def _line(self, ref: Ref, text: str) -> Line:

@@ -73,13 +73,6 @@ class Elements:
         marks = ", ".join(filter(None, (claim.type, claim.status, claim.period if claim.period != "NA" else "")))
         return neutralise(one_line(f"{claim.description} ({marks})"))
 
-    def text(self, record_id: str) -> str:
-        """A record's line with the names of its ends instead of ids, to stand by itself."""
-        if record_id in self.entities:
-            return self.body(record_id)
-        names = " – ".join(neutralise(one_line(self.entities[end].name)) for end in self.ends(record_id))
-        return f"{names}: {self.body(record_id)}" if self.body(record_id) else names
-
     def inside(self, members: Sequence[str], apart: Iterable[frozenset[str]] = ()) -> Inside:
         """What is inside these entities: all edges between them, by combined degree within them (never the whole graph's), then the rest.
 

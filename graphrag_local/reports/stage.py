@@ -15,7 +15,7 @@ from graphrag_local.engine.base import Model
 from graphrag_local.flow import Progress, for_each
 from graphrag_local.ids import report_id
 from graphrag_local.prompting import Prompt
-from graphrag_local.records import Claim, Community, Entity, Failed, Mention, RecordKind, Relationship, Report
+from graphrag_local.records import Claim, Community, Entity, Failed, Mention, Relationship, Report
 from graphrag_local.reports.context import Budget, Context, Counted, build_context, fits_whole
 from graphrag_local.reports.elements import Elements
 from graphrag_local.reports.write import SMALLER, STAGE, budget_of, write_report
@@ -182,44 +182,3 @@ class _Run:
     def context(self, community: Community, budget: Budget) -> Context:
         """The context of a community as the reports of its parts are now."""
         return build_context(community, self.tree.parts(community), self.reports, self.tree.elements, budget)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One record as a line of text that stands by itself."""
-
-    kind: RecordKind
-    id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """What speaks for one community in a global question: its report, or, where it has none, all its elements."""
-
-    community_id: str
-    report: Report | None
-    lines: tuple[Line, ...]
-
-
-def window_units(
-    level: int,
-    communities: Iterable[Community],
-    reports: Iterable[Report],
-    entities: Iterable[Entity],
-    relationships: Iterable[Relationship],
-    claims: Iterable[Claim] = (),
-) -> tuple[Unit, ...]:
-    """What a level says, one unit per community by id: every entity is in exactly one of them, so none is missing at any level."""
-    elements = Elements(entities, relationships, claims)
-    written = {report.community_id: report for report in reports}
-    valid = sorted((c for c in communities if c.first_level <= level <= c.last_level), key=lambda community: community.id)
-    return tuple(_unit(community, written.get(community.id), elements) for community in valid)
-
-
-def _unit(community: Community, report: Report | None, elements: Elements) -> Unit:
-    inside = elements.inside(community.member_ids)
-    members = [member for member in community.member_ids if member in elements.entities]
-    ids = () if report else (*members, *inside.relationships, *inside.claims)
-    lines = tuple(Line(kind=elements.kind(record), id=record, text=elements.text(record)) for record in ids)
-    return Unit(community_id=community.id, report=report, lines=lines)

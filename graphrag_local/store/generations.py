@@ -61,7 +61,7 @@ class Generation:
         self._hold = hold
 
     def attached(self, name: str) -> bytes | None:
-        """The content of an attached file (`publish.Contents.files`), None where there is none of that name."""
+        """The content of an attached file (`files` of `publish`), None where there is none of that name."""
         if name not in {entry.path for entry in self.manifest.files}:
             return None
         with storage(self.folder / name):
@@ -90,7 +90,7 @@ def generation_ids(index: Path) -> list[str]:
     folder = index / "generations"
     with storage(folder):
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return [name for _, name in sorted((number, name) for name in names if (number := number_of(name)) is not None)]
+    return [name for _, name in sorted((number_of(name) or 0, name) for name in names if number_of(name) is not None)]
 
 
 def current_id(index: Path) -> str:

@@ -13,7 +13,7 @@ from graphrag_local.errors import IndexCorrupt, IndexMismatch
 
 FORMAT = 1  # counts up whenever an older program could not read what this one writes, or this one what older ones wrote
 MANIFEST = "manifest.json"
-REPAIR = "Run `graphrag-local index`: it builds a new generation and asks no model for what the ledger has; or `graphrag-local rollback` to an older one."
+REPAIR = "Run `graphrag-local index` to build it anew (what the ledger has is not paid again), or `graphrag-local rollback` to an older one."
 _ID = re.compile(r"(\d{6,12})-([0-9a-f]{12})")
 
 
@@ -96,8 +96,9 @@ def read_manifest(folder: Path) -> Manifest:
 def _other_format(folder: Path, content: Any, number: Any) -> IndexMismatch:
     maker = content.get("package", "?") if isinstance(content, dict) else "?"
     newer = isinstance(number, int) and number > FORMAT
-    advice = f"Install graphrag-local {maker} or later" if newer else "Run `graphrag-local index` to build it anew from the paid replies in its ledger"
+    advice = f"Install graphrag-local {maker} or later" if newer else "Run `graphrag-local index` to build it anew from the replies in its ledger"
+    this = f"graphrag-local {graphrag_local.__version__} (format {FORMAT})"
     return IndexMismatch(
-        f"The index generation {folder} was made by graphrag-local {maker} (format {number}); this is {graphrag_local.__version__} (format {FORMAT}).",
+        f"The index generation {folder} was made by graphrag-local {maker} (format {number}); this is {this}.",
         hint=f"{advice}, or open it with graphrag-local {maker}.",
     )

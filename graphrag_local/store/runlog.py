@@ -55,7 +55,7 @@ def last_run(index: Path) -> dict[str, Any] | None:
         except ValueError:
             continue
         if event.get("event") == "end":
-            state["ended"] = True
+            state |= {"ended": True, "last_build": event.get("last_build")}
         if "stage" in event:
             state |= {"stage": event["stage"], "done": event.get("done", state["done"]), "total": event.get("total", state["total"])}
     return state

@@ -1,6 +1,7 @@
 """One report: asking, asking again, and what is left when nothing helps."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -123,8 +124,8 @@ def test_an_overflow_is_answered_with_a_smaller_context_once():
         return valid_reply(request)
 
     model = model_of(answer)
-    budget = budget_of(model, PROMPT, settings(context_tokens=500))
-    context, less = (build_context(GROUP, [], {}, ELEMENTS, b) for b in (budget, budget_of(model, PROMPT, settings(context_tokens=int(500 * SMALLER)))))
+    budgets = [budget_of(model, PROMPT, settings(context_tokens=tokens)) for tokens in (500, int(500 * SMALLER))]
+    context, less = (build_context(GROUP, [], {}, ELEMENTS, budget) for budget in budgets)
     assert len(less.text) < len(context.text)
 
     failed = asyncio.run(write_report(GROUP, context, model, PROMPT, settings(), smaller=lambda: less))
@@ -180,16 +181,13 @@ STORIES = ["She keeps the lock and pays the pilots. " * 20, "他在河边修桥�
 def test_no_request_exceeds_the_window(window, counter, form, tiny):
     """Prompt and room for the reply fit every window, by the model's own count, for long texts in every script."""
     people = [entity(f"{NAMES[n % 6]} {n}", STORIES[n % 4]) for n in range(60)]
-    edges = [edge(a, b, STORIES[(n + 1) % 4]) for n, (a, b) in enumerate(zip(people, people[1:], strict=False))]
+    edges = [edge(a, b, STORIES[(n + 1) % 4]) for n, (a, b) in enumerate(pairwise(people))]
     history = []
     model = model_of(valid_reply, form=form, tiny=tiny, window=window, counter=counter, history=history)
     group, elements = community(people), Elements(people, edges)
     context = build_context(group, [], {}, elements, budget_of(model, PROMPT, settings()))
     outcome = asyncio.run(write_report(group, context, model, PROMPT, settings(), smaller=None))
 
-    if window == 2048:  # the prompt alone is about 1,900 characters
-        assert isinstance(outcome, Failed)
-        return
     assert isinstance(outcome, Report)
     assert ids_of(history[0])
     assert count_messages(counter, history[0].messages) + history[0].max_tokens <= window

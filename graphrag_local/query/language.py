@@ -1,0 +1,87 @@
+"""The language of a question, and the one sentence that says in it that the documents do not answer. Pure, from script and function words."""
+
+import re
+
+from graphrag_local.text import words
+
+DECLINED = {
+    "en": "The documents do not answer this question.",
+    "de": "Die Dokumente beantworten diese Frage nicht.",
+    "fr": "Les documents ne répondent pas à cette question.",
+    "es": "Los documentos no responden a esta pregunta.",
+    "pt": "Os documentos não respondem a esta pergunta.",
+    "it": "I documenti non rispondono a questa domanda.",
+    "nl": "De documenten geven geen antwoord op deze vraag.",
+    "pl": "Dokumenty nie odpowiadają na to pytanie.",
+    "sv": "Dokumenten besvarar inte den här frågan.",
+    "fi": "Asiakirjat eivät vastaa tähän kysymykseen.",
+    "ru": "Документы не отвечают на этот вопрос.",
+    "uk": "Документи не відповідають на це запитання.",
+    "ar": "لا تجيب الوثائق عن هذا السؤال.",
+    "zh": "文档中没有这个问题的答案。",
+    "ja": "文書にはこの質問への答えがありません。",
+    "ko": "문서에는 이 질문에 대한 답이 없습니다.",
+}
+NAMES = {
+    "en": "English", "de": "German", "fr": "French", "es": "Spanish", "pt": "Portuguese", "it": "Italian", "nl": "Dutch", "pl": "Polish",
+    "sv": "Swedish", "fi": "Finnish", "ru": "Russian", "uk": "Ukrainian", "ar": "Arabic", "zh": "Chinese", "ja": "Japanese", "ko": "Korean",
+}  # fmt: skip
+_FUNCTION_WORDS = {
+    "en": "what who when where why how which whose is are was were do does did the a an of in on at to for and or by with has have had can this that",
+    "de": "was wer wann wo warum wie welche welcher welches wessen wem wen ist sind war waren wird werden der die das den dem des ein eine einen "
+    "und oder von mit zu im in auf für nicht hat haben kann gibt es bei über",
+    "fr": "que qui quoi quand où pourquoi comment quel quelle quels quelles est sont était le la les un une des du de et ou dans sur pour par avec "
+    "a ont ce cette qu'est qu'il d'un d'une au aux y",
+    "es": "qué quién quiénes cuándo dónde por cómo cuál cuáles cuánto es son era fue el la los las un una de del y o en con para que se ha hay al",
+    "pt": "que quem quando onde por como qual quais quanto é são era foi o a os as um uma de do da dos das e ou em no na com para se há ao não",
+    "it": "che chi cosa quando dove perché come quale quali quanto è sono era fu il lo la gli le un una di del della dei e o in nel con per si ha al",
+    "nl": "wat wie wanneer waar waarom hoe welke welk is zijn was waren de het een van in op te voor en of met door heeft hebben kan dit dat niet er",
+    "pl": "co kto kiedy gdzie dlaczego jak jaki jaka jakie który która które ile jest są był była było w na z do i oraz lub o od dla przez się nie "
+    "czy",
+    "sv": "vad vem när var varför hur vilken vilket vilka är var och eller en ett den det de av i på till för med som har kan inte om vid",
+    "fi": "mikä mitä kuka ketä milloin missä miksi miten kuinka mitkä ketkä on ovat oli olivat ja tai ei että se ne tämä kun mistä mihin kenen",
+}
+_MARKED = {"de": "ß", "es": "ñ¿¡", "pt": "ãõ", "pl": "ąęłśżźćń", "fr": "œçêâî", "sv": "å", "it": "ìò", "nl": "ĳ"}
+_SETS = {code: frozenset(listed.split()) for code, listed in _FUNCTION_WORDS.items()}
+_KANA, _HAN, _HANGUL = re.compile("[\u3040-\u30ff]"), re.compile("[\u3400-\u9fff]"), re.compile("[\uac00-\ud7af]")
+_ARABIC, _CYRILLIC, _LATIN_WORD = re.compile("[\u0600-\u06ff]"), re.compile("[\u0400-\u04ff]"), re.compile("[a-zA-Z\u00c0-\u024f]+")
+_UKRAINIAN = re.compile("[іїєґІЇЄҐ]")
+LETTERS_PER_WORD = 5.0  # by which scripts with words are weighed against Latin words
+CJK_PER_WORD = 2.0
+
+
+def language_of(question: str) -> str:
+    """The code of the question's language, "" where nothing speaks for one.
+
+    Scripts are weighed by words, so that a name in another script does not decide.
+    """
+    weights = {
+        "ja": len(_KANA.findall(question)) and len(_KANA.findall(question) + _HAN.findall(question)) / CJK_PER_WORD,
+        "zh": 0.0 if _KANA.search(question) else len(_HAN.findall(question)) / CJK_PER_WORD,
+        "ko": len(_HANGUL.findall(question)) / CJK_PER_WORD,
+        "ar": len(_ARABIC.findall(question)) / LETTERS_PER_WORD,
+        "uk" if _UKRAINIAN.search(question) else "ru": len(_CYRILLIC.findall(question)) / LETTERS_PER_WORD,
+    }
+    script, weight = max(weights.items(), key=lambda pair: pair[1])
+    if weight >= max(0.5, float(len(_LATIN_WORD.findall(question)))):
+        return script
+    said = list(words(question))
+    lowered = question.lower()
+    scores = {code: sum(word in known for word in said) + sum(lowered.count(c) for c in _MARKED.get(code, "")) for code, known in _SETS.items()}
+    best = max(scores, key=lambda code: scores[code])
+    return best if scores[best] else ""
+
+
+def declined(question: str, wanted: str = "") -> str:
+    """The sentence, in the wanted language (a code or an English name) where we have it, else in the question's, else in English."""
+    folded = wanted.strip().casefold()
+    asked = next((code for code, name in NAMES.items() if folded in (code, name.casefold())), "")
+    return DECLINED[asked or language_of(question) or "en"]
+
+
+def instruction(question: str, wanted: str = "") -> str:
+    """The language of an answer as a prompt names it."""
+    if wanted.strip():
+        return NAMES.get(wanted.strip().casefold(), wanted.strip())
+    code = language_of(question)
+    return f"{NAMES[code]}, the language of the question" if code else "the language of the question"

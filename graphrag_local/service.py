@@ -1,0 +1,121 @@
+"""Questions to a project: opens the index and the model side once and answers; the door for the command line and the HTTP service."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from graphrag_local.engine.base import Embedder
+from graphrag_local.errors import GraphragError, IndexMismatch, UsageError
+from graphrag_local.project import ProjectFolder
+from graphrag_local.query.ask import MODES, ask, check_question, retrieve
+from graphrag_local.records import Answer, Hit
+from graphrag_local.wiring import ModelSide, StoredIndex, current_id, open_embedder, open_model_side
+
+Say = Callable[[str], None]
+
+
+class Asker:
+    """Answers questions about one project; notices a new generation at the next question, and never changes one under a question."""
+
+    def __init__(self, project: ProjectFolder, say: Say = lambda text: None) -> None:
+        self._project, self._say = project, say
+        self._index: StoredIndex | None = None
+        self._users: dict[str, int] = {}
+        self._retired: list[StoredIndex] = []
+        self._side: ModelSide | None = None
+        self._opening = asyncio.Lock()
+        self._turn = 0
+
+    async def _open(self) -> tuple[StoredIndex, ModelSide]:
+        async with self._opening:
+            newest = current_id(self._project.index)
+            if self._index is None or self._index.generation != newest:
+                fresh = await asyncio.to_thread(StoredIndex.open, self._project.index)
+                if self._index is not None:
+                    self._retired.append(self._index)
+                self._index = fresh
+                self._close_unused()
+            if self._side is None:
+                self._side = await open_model_side(self._project, None, self._say)
+            return self._index, self._side
+
+    def _close_unused(self) -> None:
+        for old in [old for old in self._retired if not self._users.get(old.generation)]:
+            old.close()
+            self._retired.remove(old)
+
+    async def ask(self, question: str, mode: str, level: int | None) -> Answer:
+        """The answer; a bad question or mode is refused before anything is opened."""
+        check_question(question)
+        chosen = _mode(mode)
+        index, side = await self._open()
+        same_embedder(index.manifest, side.embedder)
+        self._users[index.generation] = self._users.get(index.generation, 0) + 1
+        self._turn += 1
+        try:
+            return await ask(
+                question, index, side.model, side.embedder, self._project.prompts, self._project.settings.query,
+                mode=chosen, level=level, turn=self._turn,
+            )  # fmt: skip
+        finally:
+            self._users[index.generation] -= 1
+            self._close_unused()
+
+    async def checks(self) -> dict[str, str]:
+        """What is needed to answer, each "ok" or a sentence."""
+        found: dict[str, str] = {}
+        try:
+            _, side = await self._open()
+            found["index"] = "ok"
+            found["model"] = await side.alive()
+        except GraphragError as error:
+            found.setdefault("index" if self._index is None else "model", str(error))
+        return found
+
+    async def close(self) -> None:
+        """Close everything."""
+        for index in [*self._retired, *([self._index] if self._index else [])]:
+            index.close()
+        self._retired, self._index = [], None
+        if self._side is not None:
+            await self._side.close()
+            self._side = None
+
+
+def _mode(mode: str) -> Any:
+    if mode not in MODES:
+        raise UsageError(f"There is no mode {mode!r}.", hint=f"Modes: {', '.join(MODES)}.")
+    return mode
+
+
+def same_embedder(manifest: dict[str, Any], embedder: Embedder) -> None:
+    """Raise IndexMismatch when the index's vectors were made by another embedder than the one at hand."""
+    made, now = manifest["about"]["models"], embedder.card
+    if made["dimension"] and now.dimension and (made["embedder"], made["embedder_revision"]) != (now.name, now.revision):
+        raise IndexMismatch(
+            f"The index's vectors were made by {made['embedder']} ({made['embedder_revision']}, {made['dimension']} numbers); "
+            f"now {now.name} ({now.revision}, {now.dimension}) is configured.",
+            hint="Configure the first one again, or run `graphrag-local index`: it embeds every text anew and asks no chat model.",
+        )
+
+
+async def run_query(project: ProjectFolder, question: str, mode: str, level: int | None, say: Say) -> Answer:
+    """One question from the command line."""
+    asker = Asker(project, say)
+    try:
+        return await asker.ask(question, mode, level)
+    finally:
+        await asker.close()
+
+
+async def run_retrieve(project: ProjectFolder, question: str, mode: str, level: int | None, k: int) -> tuple[Hit, ...]:
+    """The ranked records of a question; no language model is called."""
+    check_question(question)
+    index = StoredIndex.open(project.index)
+    embedder = await open_embedder(project, lambda text: None)
+    try:
+        same_embedder(index.manifest, embedder)
+        return await retrieve(question, index, embedder, project.settings.query, _mode(mode), level, k)
+    finally:
+        index.close()
+        await embedder.close()
