@@ -7,9 +7,12 @@ from typing import Any
 from graphrag_local.engine.base import Embedder
 from graphrag_local.errors import GraphragError, IndexMismatch, UsageError
 from graphrag_local.project import ProjectFolder
-from graphrag_local.query.ask import MODES, ask, check_question, retrieve
+from graphrag_local.query.ask import MODES, ask, retrieve
 from graphrag_local.records import Answer, Hit
-from graphrag_local.wiring import ModelSide, StoredIndex, current_id, open_embedder, open_model_side
+from graphrag_local.store.generations import current_id
+from graphrag_local.store.reading import StoredIndex
+from graphrag_local.text import is_question
+from graphrag_local.wiring import ModelSide, open_embedder, open_model_side
 
 Say = Callable[[str], None]
 
@@ -46,8 +49,7 @@ class Asker:
 
     async def ask(self, question: str, mode: str, level: int | None) -> Answer:
         """The answer; a bad question or mode is refused before anything is opened."""
-        check_question(question)
-        chosen = _mode(mode)
+        refuse_bad_question(question, mode)
         index, side = await self._open()
         same_embedder(index.manifest, side.embedder)
         self._users[index.generation] = self._users.get(index.generation, 0) + 1
@@ -55,7 +57,7 @@ class Asker:
         try:
             return await ask(
                 question, index, side.model, side.embedder, self._project.prompts, self._project.settings.query,
-                mode=chosen, level=level, turn=self._turn,
+                mode=mode, level=level, turn=self._turn,
             )  # fmt: skip
         finally:
             self._users[index.generation] -= 1
@@ -82,10 +84,12 @@ class Asker:
             self._side = None
 
 
-def _mode(mode: str) -> Any:
+def refuse_bad_question(question: str, mode: str) -> None:
+    """Raise UsageError for a question without a letter or digit, or an unknown mode."""
+    if not is_question(question):
+        raise UsageError("The question is empty.", hint='Write a question in quotes, such as "What are the main themes?"')
     if mode not in MODES:
         raise UsageError(f"There is no mode {mode!r}.", hint=f"Modes: {', '.join(MODES)}.")
-    return mode
 
 
 def same_embedder(manifest: dict[str, Any], embedder: Embedder) -> None:
@@ -110,12 +114,12 @@ async def run_query(project: ProjectFolder, question: str, mode: str, level: int
 
 async def run_retrieve(project: ProjectFolder, question: str, mode: str, level: int | None, k: int) -> tuple[Hit, ...]:
     """The ranked records of a question; no language model is called."""
-    check_question(question)
+    refuse_bad_question(question, mode)
     index = StoredIndex.open(project.index)
     embedder = await open_embedder(project, lambda text: None)
     try:
         same_embedder(index.manifest, embedder)
-        return await retrieve(question, index, embedder, project.settings.query, _mode(mode), level, k)
+        return await retrieve(question, index, embedder, project.settings.query, mode, level, k)
     finally:
         index.close()
         await embedder.close()

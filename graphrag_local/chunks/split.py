@@ -185,8 +185,8 @@ def _halves(text: str, start: int, end: int, high: float) -> Spans:
 
 
 def whole(text: str, at: int, floor: int) -> int:
-    """The first grapheme boundary at or after `at`; `floor` is one before it."""
-    start = at
+    """The first grapheme boundary at or after `at` and `floor`; `floor` is one itself."""
+    start = at = max(at, floor)
     while start > floor and not _PARTED.match(text, start - 1):
         start -= 1
     while start < at:
@@ -222,12 +222,14 @@ def windows(text: str, settings: ChunksSettings, models: Path) -> Spans:
     codes = np.frombuffer(shown.encode("utf-32-le"), dtype="<u4")
     widths = 1 + (codes > 0x7F).astype(np.int64) + (codes > 0x7FF) + (codes > 0xFFFF)
     starts = np.concatenate(([0], np.cumsum(widths)))  # byte at which each character begins
-    begin, start = 0, 0
+    begin, start, reached = 0, 0, 0
     while True:
         stop = min(begin + settings.window_tokens, len(tokens))
-        start, end = (whole(text, int(np.searchsorted(starts, ends[at])), start) for at in (begin, stop))
-        if text[start:end].strip():
+        start = whole(text, int(np.searchsorted(starts, ends[begin])), start)
+        end = whole(text, int(np.searchsorted(starts, ends[stop])), start)
+        if end > reached and text[start:end].strip():  # a grapheme may be larger than a window
             yield start, end
+        reached = end
         if stop == len(tokens):
             return
         begin += stride

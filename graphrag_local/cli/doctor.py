@@ -16,7 +16,8 @@ def run(directory: Project = HERE, overrides: Overrides = None, as_json: AsJson 
     import asyncio
 
     from graphrag_local.cli.render import out, print_json
-    from graphrag_local.wiring import examine, open_project
+    from graphrag_local.doctor import examine
+    from graphrag_local.project import open_project
 
     findings = asyncio.run(examine(open_project(directory, tuple(overrides or ()))))
     if as_json:

@@ -25,15 +25,16 @@ def run(
 
     from graphrag_local.cli.progress import Shown
     from graphrag_local.cli.render import print_json
-    from graphrag_local.wiring import open_project, run_build
+    from graphrag_local.indexing import run_index
+    from graphrag_local.project import open_project
 
     project = open_project(directory, tuple(overrides or ()))
-    built = asyncio.run(run_build(project, Shown, retry_failed=retry_failed, accept_missing=accept_missing))
+    summary = asyncio.run(run_index(project, Shown, retry_failed=retry_failed, accept_missing=accept_missing)).summary()
     if as_json:
-        print_json(built.summary())
+        print_json(summary)
     else:
-        _show(built.summary())
-    if built.failures:
+        _show(summary)
+    if summary["failures"]:
         raise typer.Exit(3)
 
 

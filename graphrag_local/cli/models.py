@@ -1,6 +1,5 @@
 """`models list | fetch | verify`: open-weight models by name, by folder, offline after that."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,7 +18,8 @@ def list_models(as_json: AsJson = False) -> None:
         graphrag-local models list
     """
     from graphrag_local.cli.render import print_json, print_table
-    from graphrag_local.wiring import catalogue, models_folder
+    from graphrag_local.engine.models import models_folder
+    from graphrag_local.wiring import catalogue
 
     rows = catalogue()
     if as_json:
@@ -41,7 +41,7 @@ def fetch(
     """
     from graphrag_local.wiring import fetch_model
 
-    folder = fetch_model(name, Path(source) if source else None, revision, lambda text: typer.echo(text, err=True))
+    folder = fetch_model(name, source, revision, lambda text: typer.echo(text, err=True))
     typer.echo(f"{name} is in {folder}.")
 
 

@@ -15,6 +15,7 @@ def run(
     mode: Annotated[str, typer.Option(help="global: reports of the whole collection; source: its text; basic: the nearest passages.")] = "global",
     level: Annotated[int | None, typer.Option(help="Community level of global; 0 is the root (C0).", show_default="query.level")] = None,
     retrieve_only: Annotated[bool, typer.Option("--retrieve-only", help="Print the ranked records and call no model.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-k", min=1, help="Records to print with --retrieve-only.")] = 20,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
@@ -26,11 +27,12 @@ def run(
     import asyncio
 
     from graphrag_local.cli.render import plain, print_answer, print_json, print_table
-    from graphrag_local.wiring import open_project, run_query, run_retrieve
+    from graphrag_local.project import open_project
+    from graphrag_local.service import run_query, run_retrieve
 
     project = open_project(directory, tuple(overrides or ()))
     if retrieve_only:
-        hits = [plain(hit) for hit in asyncio.run(run_retrieve(project, question, mode, level))]
+        hits = [plain(hit) for hit in asyncio.run(run_retrieve(project, question, mode, level, limit))]
         print_json(hits) if as_json else print_table("", ("id", "kind", "document", "start", "end", "score"), hits)
         return
     answer = asyncio.run(run_query(project, question, mode, level, lambda text: typer.echo(text, err=True)))

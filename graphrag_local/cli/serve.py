@@ -23,14 +23,16 @@ def run(
     import uvicorn
 
     from graphrag_local.server.app import create_app
-    from graphrag_local.wiring import open_project, running_engine
+    from graphrag_local.project import open_project
+    from graphrag_local.wiring import running_engine
 
     extra = (f"engine.url={engine_url}",) if engine_url else ()
     project = open_project(directory, (*(overrides or ()), *extra))
-    with running_engine(project, lambda text: typer.echo(text, err=True)) as url:
+    with running_engine(project, lambda text: typer.echo(text, err=True)) as (url, started):
         if engine_only:
             typer.echo(f"The model server answers at {url}. Ctrl-C stops it.", err=True)
-            running_engine.wait()
+            if started is not None:
+                started.wait()
             return
         server = project.settings.server
         typer.echo(f"Ask at http://{server.host}:{server.port}/v1/query (model server: {url}). Ctrl-C stops everything.", err=True)

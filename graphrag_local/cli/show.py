@@ -22,7 +22,8 @@ def run(
         graphrag-local show entity "Harbour Board" my-project
     """
     from graphrag_local.cli.render import out, print_json
-    from graphrag_local.wiring import open_project, show_record
+    from graphrag_local.project import open_project
+    from graphrag_local.status import show_record
 
     if what == "failures" and name and directory == HERE:
         from pathlib import Path

@@ -21,9 +21,10 @@ def run(
         graphrag-local status my-project --json
     """
     from graphrag_local.cli.render import print_json
-    from graphrag_local.wiring import open_project, status_of
+    from graphrag_local.project import open_project
+    from graphrag_local.status import status_of
 
-    status = status_of(open_project(directory, tuple(overrides or ())), verify=verify)
+    status = status_of(open_project(directory, tuple(overrides or ())), check_files=verify)
     print_json(status) if as_json else _show(status)
     if status["problems"]:
         raise typer.Exit(1)

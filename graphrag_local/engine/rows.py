@@ -135,6 +135,34 @@ class Row:
         return self.tokens[self.prompt :]
 
 
+@dataclass(slots=True)
+class Pass:
+    """What one pass computes: `ids` of all pieces side by side. `ends` is how far it takes each row, `last` where in the pass that is."""
+
+    ids: list[int] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+    ends: dict[Row, int] = field(default_factory=dict)
+    last: dict[Row, int] = field(default_factory=dict)
+    room: int = PASS_TOKENS
+
+    def take(self, row: Row) -> None:
+        """Add what a row has to compute: everything when it writes, as much as there is room for when it reads its prompt."""
+        start = row.done
+        while start < row.prompt and self.room > 0:
+            stop = min(row.prompt, (start // GRID + 1) * GRID)
+            self._add(row, start, stop)
+            self.room -= stop - start
+            start = stop
+        if row.prompt <= start < len(row.tokens):
+            self._add(row, start, len(row.tokens))
+
+    def _add(self, row: Row, start: int, stop: int) -> None:
+        self.pieces.append(Piece(row.memory, start, len(self.ids), stop - start))
+        self.ids += row.tokens[start:stop]
+        self.ends[row] = stop
+        self.last[row] = len(self.ids) - 1
+
+
 class Decoder:
     """A causal model with its tokenizer. Not thread-safe: one thread calls it."""
 
@@ -171,31 +199,26 @@ class Decoder:
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> None:
         """One pass: every row that writes gets its next token, rows that read their prompt get on with it; finished rows have `finish` set."""
-        pieces: list[Piece] = []
-        ids: list[int] = []
-        ready: list[Row] = []
-        budget = PASS_TOKENS
+        work = Pass()
         for row in sorted(rows, key=lambda row: row.done < row.prompt):  # those that write first; stable, so in order of arrival
-            if row.done == 0:
+            if row.done == 0 and work.room > 0:
                 self._share_prefix(row, rows)
-            reads = row.done < row.prompt
-            while row.done < len(row.tokens) and (budget > 0 or not reads):
-                stop = min(row.prompt, (row.done // GRID + 1) * GRID) if reads and row.done < row.prompt else len(row.tokens)
-                pieces.append(Piece(row.memory, row.done, len(ids), stop - row.done))
-                ids += row.tokens[row.done : stop]
-                budget -= stop - row.done if reads else 0
-                row.done = stop
-            if row.done == len(row.tokens):
-                ready.append(row)
-        if ids:
-            places = [at for piece in pieces for at in range(piece.start, piece.start + piece.tokens)]
-            ends = {id(piece.memory): piece.at + piece.tokens - 1 for piece in pieces}  # the last piece of a row wins
-            keep = torch.tensor([ends[id(row.memory)] for row in ready], dtype=torch.long)
-            logits = self.model(
-                input_ids=torch.tensor([ids]), position_ids=torch.tensor([places]), rows=pieces, use_cache=False, logits_to_keep=keep
-            ).logits[0]
-            if ready:
-                self._write(ready, logits.float())
+            work.take(row)
+        if len(work.ids) == 1:  # a product with one row is added up in another order than one with more, and replies would depend on their company
+            work.pieces.append(Piece(Memory(1), 0, 1, 1))
+            work.ids.append(work.ids[0])
+        ready = [row for row in rows if work.ends.get(row) == len(row.tokens)]
+        logits = self.model(
+            input_ids=torch.tensor([work.ids]),
+            position_ids=torch.tensor([[at for piece in work.pieces for at in range(piece.start, piece.start + piece.tokens)]]),
+            rows=work.pieces,
+            use_cache=False,
+            logits_to_keep=torch.tensor([work.last[row] for row in ready], dtype=torch.long),
+        ).logits[0]
+        for row, end in work.ends.items():
+            row.done = end
+        if ready:
+            self._write(ready, logits.float())
         self._keep([row for row in rows if row.finish])
 
     def _write(self, rows: list[Row], logits: torch.Tensor) -> None:

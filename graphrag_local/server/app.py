@@ -15,7 +15,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from graphrag_local.errors import EngineError, GraphragError, IndexMissing, UsageError
-from graphrag_local.wiring import Asker, ProjectFolder
+from graphrag_local.project import ProjectFolder
+from graphrag_local.service import Asker
 
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]", "testserver"}
 

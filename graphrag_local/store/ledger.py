@@ -40,10 +40,10 @@ _TABLES: Final = """
 """
 _DOCUMENTS: Final = "(SELECT json_group_array(document) FROM (SELECT document FROM reply_documents WHERE key = replies.key ORDER BY position))"
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)}, {_DOCUMENTS}, checksum FROM replies WHERE key = ?"  # noqa: S608 - names of fields, not data
-_INSERT: Final = (
-    f"INSERT INTO replies ({', '.join(_COLUMNS)}, checksum) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))}) ON CONFLICT (key) DO UPDATE SET "
-    f"{', '.join(f'{name} = excluded.{name}' for name in (*_COLUMNS[1:], 'checksum'))} WHERE replies.outcome <> 'ok'"
-)
+_SET: Final = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS[1:], "checksum"))
+_PLACES: Final = ", ".join("?" * (len(_COLUMNS) + 1))
+_PUT: Final = f"INSERT INTO replies ({', '.join(_COLUMNS)}, checksum) VALUES ({_PLACES}) "  # noqa: S608
+_INSERT: Final = f"{_PUT} ON CONFLICT (key) DO UPDATE SET {_SET} WHERE replies.outcome <> 'ok'"
 _ASIDE: Final = "Move it aside, with the -wal and -shm files beside it if there are any, and run `graphrag-local index`, which pays for replies anew."
 
 Job = Callable[[sqlite3.Connection], Any]
@@ -80,6 +80,7 @@ class Ledger:
                 writer.execute("PRAGMA secure_delete = ON")
                 _prepare(writer, path)
                 reader = _connect(path, patience_s)
+                reader.text_factory = lambda raw: raw.decode("utf-8", "replace")  # damaged text fails its checksum, not the query
             except BaseException:
                 writer.close()
                 raise
@@ -91,12 +92,9 @@ class Ledger:
         """The row with this key, None where there is none that is sound."""
         with _translated(self.path), self._reading:
             rows = self._reader.execute(_SELECT, (key,)).fetchall()
-        if not rows:
-            return None
-        row = _row(rows[0])
-        if rows[0][-1] != _checksum(row):
+        row = _row(rows[0]) if rows else None
+        if rows and row is None:
             self._damaged.add(key)
-            return None
         return row
 
     async def put(self, row: LedgerRow) -> None:
@@ -269,9 +267,15 @@ def _stored(value: Any) -> Any:
     return value
 
 
-def _row(stored: Sequence[Any]) -> LedgerRow:
-    values = [value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value for value in stored[: len(_COLUMNS)]]
-    return LedgerRow(**dict(zip(_COLUMNS, values, strict=True)), documents=tuple(json.loads(stored[len(_COLUMNS)])))
+def _row(stored: Sequence[Any]) -> LedgerRow | None:
+    """The row as it was put, None where its checksum says that it is not."""
+    try:
+        values = [value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value for value in stored[: len(_COLUMNS)]]
+        fields: dict[str, Any] = dict(zip(_COLUMNS, values, strict=True))
+        row = LedgerRow(**fields, documents=tuple(json.loads(stored[len(_COLUMNS)])))
+        return row if stored[-1] == _checksum(row) else None
+    except (ValueError, TypeError):
+        return None
 
 
 def _checksum(row: LedgerRow) -> str:

@@ -6,12 +6,13 @@ from itertools import pairwise
 import pytest
 
 from graphrag_local.engine.base import FinishReason, Model, Reply
+from graphrag_local.engine.models import models_folder
 from graphrag_local.errors import ContextOverflow, EngineHung, EngineRefused, EngineUnreachable
 from graphrag_local.records import Failed, Report
 from graphrag_local.reports.context import build_context
 from graphrag_local.reports.elements import Elements
 from graphrag_local.reports.write import SMALLER, budget_of, write_report
-from graphrag_local.tokens import count_messages
+from graphrag_local.tokens import Estimate, FileTokenizer, count_messages
 from tests.fakes import Bytes, Characters, model_of
 from tests.reports.graphs import PROMPT, circle, community, edge, entity, ids_of, mention, most_findings, settings, valid_reply
 
@@ -174,8 +175,12 @@ NAMES = ["Ann Lind", "李明的桥梁公司", "👩‍👩‍👧‍👦🏽 clu
 STORIES = ["She keeps the lock and pays the pilots. " * 20, "他在河边修桥，每年春天都要付钱给船夫。" * 20, "🌊🚢🏳️‍🌈" * 60, "a b c " * 200]
 
 
+SMALL = models_folder() / "smollm2-135m-instruct"
+COUNTERS = [Characters(), Bytes(), Estimate(), *([FileTokenizer(SMALL)] if (SMALL / "tokenizer.json").is_file() else [])]
+
+
 @pytest.mark.parametrize("window", [2048, 8192, 32768])
-@pytest.mark.parametrize("counter", [Characters(), Bytes()], ids=lambda counter: counter.name)
+@pytest.mark.parametrize("counter", COUNTERS, ids=lambda counter: counter.name)
 @pytest.mark.parametrize("form", ["grammar", "schema"])
 @pytest.mark.parametrize("tiny", [False, True])
 def test_no_request_exceeds_the_window(window, counter, form, tiny):

@@ -1,0 +1,256 @@
+"""The composition root: settings to engine, embedder, ledger and store. The only place that builds concrete ones.
+
+Which engine: `engine.kind` where it is set, else `engine.url`, else the model server of a live `serve`, else, where there is a GPU, an
+error that says to run `serve`, else the small model in this process. The choice is always said.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphrag_local.engine.base import Embedder, Engine, Model
+from graphrag_local.engine.fetch import fetch
+from graphrag_local.engine.launch import VllmServer, detect_device
+from graphrag_local.engine.ledgered import Ledgered, Meter
+from graphrag_local.engine.models import Catalogue, ModelEntry, go_offline, model_card, models_folder
+from graphrag_local.engine.patient import Patient
+from graphrag_local.engine.probe import Verdict, probe
+from graphrag_local.engine.vllm import VLLM
+from graphrag_local.errors import EngineError, MissingExtra, NoEngine, UsageError
+from graphrag_local.project import ProjectFolder
+from graphrag_local.records import Outcome
+from graphrag_local.settings import Settings
+from graphrag_local.store.ledger import Ledger
+from graphrag_local.tokens import FileTokenizer, TokenCounter
+
+Say = Callable[[str], None]
+SMALL_MODEL = "smollm2-135m-instruct"
+UNUSABLE: frozenset[Outcome] = frozenset({"cut_off", "loop", "thinking", "invalid"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSide:
+    """The model side of a run: how to ask and embed, what it costs, and what people should know about it."""
+
+    model: Model
+    embedder: Embedder
+    engine: Engine
+    meter: Meter
+    kind: str
+    notices: tuple[str, ...] = ()
+
+    async def alive(self) -> str:
+        """ "ok", or why the model cannot answer now."""
+        server = getattr(self.engine, "inner", None)
+        vllm = getattr(server, "inner", None)
+        if not isinstance(vllm, VLLM):
+            return "ok"
+        try:
+            await vllm.models("health")
+        except EngineError as error:
+            return str(error)
+        return "ok"
+
+    async def close(self) -> None:
+        """Give everything back."""
+        await self.engine.close()
+        await self.embedder.close()
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """The known models as rows for people."""
+    return [
+        {
+            "name": entry.name,
+            "kind": entry.kind,
+            "here": entry.folder is not None,
+            "licence": entry.licence,
+            "context": entry.context_tokens or "",
+            "memory": f"{entry.memory_gb:g} GB" if entry.memory_gb else "",
+            "source": entry.source,
+            "cards": {str(size): flags for size, flags in entry.cards.items()},
+            "note": entry.note,
+        }
+        for entry in Catalogue.load().listed()
+    ]
+
+
+def fetch_model(name: str, source: str, revision: str, say: Say) -> Path:
+    """Bring a model into the models folder."""
+    return fetch(Catalogue.load(), name, source=source or None, revision=revision, say=say)
+
+
+def verify_model(name: str) -> list[str]:
+    """What is wrong with a model's files."""
+    return Catalogue.load().verify(name)
+
+
+# --- the engine
+
+
+def live_serve(project: ProjectFolder) -> str:
+    """The URL of the model server that a live `serve` of this project runs or is attached to; "" where there is none."""
+    try:
+        entry = json.loads(project.serve_file.read_text(encoding="utf-8"))
+        os.kill(int(entry["pid"]), 0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return str(entry["url"])
+
+
+def chosen_engine(project: ProjectFolder) -> tuple[str, Settings]:
+    """Which engine a run uses ("vllm" or "embedded"), and the settings with its address filled in."""
+    settings = project.settings
+    kind = settings.engine.kind
+    if kind == "scripted":
+        raise UsageError("engine.kind=scripted is for tests and benches in Python.", hint="Use vllm or embedded.")
+    if kind != "embedded" and not settings.engine.url and (url := live_serve(project)):
+        settings = settings.model_copy(update={"engine": settings.engine.model_copy(update={"url": url})})
+    if kind == "vllm" and not settings.engine.url:
+        raise NoEngine("engine.kind is vllm, but there is no server.", hint="Set engine.url, or run `graphrag-local serve`.")
+    if kind == "embedded" or not settings.engine.url:
+        device = detect_device()
+        if kind == "auto" and device != "cpu":
+            hint = "Run `graphrag-local serve` in another terminal, set engine.url, or set engine.kind=embedded to use the small model anyway."
+            raise NoEngine(f"There is a GPU here ({device}), but no model server.", hint=hint)
+        return "embedded", settings
+    return "vllm", settings
+
+
+async def open_model_side(project: ProjectFolder, ledger: Ledger | None, say: Say, *, retry_failed: bool = False) -> ModelSide:
+    """The model side as the settings say; `ledger` None answers questions, which are not kept."""
+    kind, settings = chosen_engine(project)
+    raw: Engine
+    if kind == "vllm":
+        raw, counter, notices = await _served(project, settings, say)
+    else:
+        raw, counter, notices = _embedded(settings, say)
+    for notice in notices:
+        say(notice)
+    meter = Meter()
+    engine = Ledgered(raw, ledger, UNUSABLE if retry_failed else frozenset(), meter)
+    card = replace(engine.card, tiny=engine.card.tiny or _is_known_tiny(engine.card.name))
+    model = Model(generate=engine.generate, card=card, counter=counter, temperature=settings.engine.temperature, seed=settings.engine.seed)
+    try:
+        embedder = await open_embedder(project, say)
+    except BaseException:
+        await engine.close()
+        raise
+    return ModelSide(model=model, embedder=embedder, engine=engine, meter=meter, kind=kind, notices=notices)
+
+
+def _is_known_tiny(name: str) -> bool:
+    entry = Catalogue.load().about(name)
+    return entry is not None and entry.tiny
+
+
+async def _served(project: ProjectFolder, settings: Settings, say: Say) -> tuple[Engine, TokenCounter, tuple[str, ...]]:
+    vllm = VLLM(settings.engine)
+    try:
+        verdict = await probe(vllm, settings.engine, project.index / "run" / "probe.json")
+    except BaseException:
+        await vllm.close()
+        raise
+    counter = own_counter(verdict)
+    say(f"Model: {verdict.card.name} at {settings.engine.url} ({verdict.card.form} constraints, window {verdict.card.context_tokens:,} tokens)")
+    return Patient(vllm, settings.engine, counter=counter, say=say), counter, verdict.messages
+
+
+def own_counter(verdict: Verdict) -> TokenCounter:
+    """The served model's own tokenizer where its files are here, else a count measured on the server, else a cautious estimate."""
+    entry = Catalogue.load().find(verdict.card.name)
+    if entry is not None and entry.folder is not None and (entry.folder / "tokenizer.json").is_file():
+        return FileTokenizer(entry.folder)
+    return verdict.counter()
+
+
+def _embedded(settings: Settings, say: Say) -> tuple[Engine, TokenCounter, tuple[str, ...]]:
+    if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None:
+        raise MissingExtra("No model server is configured, and a model in this process", "embedded")
+    go_offline()
+    from graphrag_local.engine.embedded import EmbeddedEngine
+
+    entry = Catalogue.load().require(settings.engine.model or SMALL_MODEL)
+    assert entry.folder is not None
+    card = model_card(entry, settings.engine)
+    say(f"Model: {entry.name} in this process, on the CPU (no engine.url is set, no `serve` runs)")
+    return EmbeddedEngine(entry.folder, settings.engine, card), FileTokenizer(entry.folder), ()
+
+
+# --- the embedder
+
+
+async def open_embedder(project: ProjectFolder, say: Say) -> Embedder:
+    """The embedder as the settings say; `auto` takes a local model folder, else the server's embeddings, else words only."""
+    from graphrag_local.engine.embed import NoEmbedder
+
+    settings = project.settings.vectors
+    if settings.kind == "none":
+        return NoEmbedder()
+    url = settings.url or (_engine_url(project) if settings.kind == "server" or project.settings.engine.url else "")
+    if settings.kind == "server" or (settings.kind == "auto" and settings.url):
+        return await _server_embedder(project, url)
+    entry = Catalogue.load().find(settings.model)
+    has_library = importlib.util.find_spec("sentence_transformers") is not None
+    if settings.kind == "local" or (entry is not None and has_library):
+        if not has_library:
+            raise MissingExtra("An embedder in this process", "embedded")
+        return _local_embedder(project, entry or Catalogue.load().require(settings.model))
+    if url:
+        with contextlib.suppress(EngineError):
+            return await _server_embedder(project, url)
+    say(f"No embedder: {settings.model} is not in {models_folder()} and no endpoint gives embeddings; passages are found by words only.")
+    return NoEmbedder()
+
+
+def _engine_url(project: ProjectFolder) -> str:
+    return project.settings.engine.url or live_serve(project)
+
+
+def _local_embedder(project: ProjectFolder, entry: ModelEntry) -> Embedder:
+    go_offline()
+    from graphrag_local.engine.embed import LocalEmbedder
+
+    assert entry.folder is not None
+    return LocalEmbedder(entry.folder, project.settings.vectors)
+
+
+async def _server_embedder(project: ProjectFolder, url: str) -> Embedder:
+    from graphrag_local.engine.embed import ServerEmbedder
+
+    return await ServerEmbedder.connect(url.split(",")[0].strip(), project.settings.vectors, project.settings.engine)
+
+
+# --- a model server of our own
+
+
+@contextlib.contextmanager
+def running_engine(project: ProjectFolder, say: Say) -> Iterator[tuple[str, VllmServer | None]]:
+    """A model server for as long as the context lasts, announced in the project's runtime file: the one that runs at `engine.url`, or one of ours."""
+    engine = project.settings.engine
+    if engine.url:
+        with _announced(project, engine.url):
+            yield engine.url, None
+        return
+    entry = Catalogue.load().require(engine.model or SMALL_MODEL)
+    server = VllmServer(entry, project.settings, log=project.index / "run" / "vllm.log")
+    with server.running(say), _announced(project, server.url):
+        yield server.url, server
+
+
+@contextlib.contextmanager
+def _announced(project: ProjectFolder, url: str) -> Iterator[None]:
+    file = project.serve_file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".tmp")
+    part.write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
+    part.replace(file)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)

@@ -1,0 +1,205 @@
+"""What the constraints of this program cost a server: microseconds per row and token to fill a mask, and milliseconds to compile.
+
+    python scripts/bench_masks.py [--models FOLDER] [--rows 32] [--runs 5] [--only NAME]
+
+Every constraint that is sent, as the server gets it, walks a valid reply in `rows` matchers that take turns, as a server with that many
+requests does it (one matcher alone is about twice as fast). The vocabulary is cl100k (100,000 tokens), or that of the small packaged model
+where the table is not in the models folder. A figure is the median of the runs' means; one over its limit is marked and makes the exit code 1.
+
+A new stage adds a function to PRODUCERS that yields its cases.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from llguidance import LLMatcher, LLTokenizer
+from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
+
+from graphrag_local.engine.base import Constraint, Form
+from graphrag_local.engine.grammar import request_fields
+from graphrag_local.engine.models import models_folder
+from graphrag_local.errors import ModelMissing
+from graphrag_local.extraction import schema as extraction
+from graphrag_local.query import schema as query
+from graphrag_local.reports import schema as reports
+from graphrag_local.tokens import cl100k
+
+LIMIT_US = 50.0  # an 8B model's step on a large card takes 9 to 14 ms at 32 to 64 rows: 50 µs a row is hidden behind it
+TINY_LIMIT_US = 250.0  # confining names to a passage is for models under about 1B parameters, alone or a few rows at a time
+SAID = "The trust owns the lock and pays its keeper, who mends the barge each spring; nobody else may open the gates when the water is high."
+PASSAGE = " ".join(f"In {1900 + n} Keeper Nils Aho of Pike Lock told the Lorne Canal Trust that barge number {n} was late." for n in range(30))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A constraint under a name, and a reply that fits it."""
+
+    name: str
+    constraint: Constraint
+    reply: str
+    limit_us: float = LIMIT_US
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one case costs: µs per row and token (median over runs), the slowest hundredth within a run, ms to compile, tokens of the reply."""
+
+    case: Case
+    row_us: float
+    p99_us: float
+    compile_ms: float
+    tokens: int
+
+
+def compact(value: object) -> str:
+    """JSON as a constrained reply writes it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def extraction_cases() -> Iterator[Case]:
+    """One chunk's records: descriptions, quotes, claims and, for tiny models, names confined to the passage."""
+    free = extraction.Shape(
+        form="grammar", types=("organization", "person", "geo", "event", "other"), sentences=30, max_entities=37, max_relationships=37,
+        quote=False, claims=False, gleanings=1,
+    )  # fmt: skip
+    entities = [(f"Nils Aho {n}", "person", f"{n},{n + 1}") for n in range(1, 9)]
+    described = "".join(f"{n}\t{name}\t{kind}\t{cited}\t{SAID}\n" for n, (name, kind, cited) in enumerate(entities, 1))
+    related = "".join(f"{n}-{n + 1}\t7\t{n}\t{SAID}\n" for n in range(1, 7))
+    claimed = "".join(f"!{n}\t0\tfee\tTRUE\t1931\t{n}\t{SAID}\n" for n in range(1, 4))
+    yield Case("extract, lines", extraction.constraint(free), described + related + "?\tN")
+    yield Case("extract, claims, lines", extraction.constraint(replace(free, claims=True)), described + related + claimed + "?\tN")
+    quoted = "".join(f"{n}\t{name}\t{kind}\t{cited}\n" for n, (name, kind, cited) in enumerate(entities, 1))
+    bare = "".join(f"{n}-{n + 1}\t7\t{n}\n" for n in range(1, 7))
+    yield Case("extract, quotes, lines", extraction.constraint(replace(free, quote=True)), quoted + bare + "?\tN")
+    spans = replace(free, quote=True, spans=PASSAGE, gleanings=0)
+    found = "".join(f"{n}\tKeeper Nils Aho\tperson\t{n}\n" for n in range(1, 9))
+    yield Case("extract, spans, lines (tiny models)", extraction.constraint(spans), found + bare, TINY_LIMIT_US)
+    records = [{"name": name, "type": kind, "description": SAID, "sentences": [1, 2]} for name, kind, _ in entities]
+    edges = [{"source": n, "target": n + 1, "description": SAID, "strength": 7, "sentences": [n]} for n in range(1, 7)]
+    said = {"entities": records, "relationships": edges, "missed": "N", "more_entities": [], "more_relationships": []}
+    yield Case("extract, schema", extraction.constraint(replace(free, form="schema")), compact(said))
+    yield Case("canonical names, lines", extraction.canonical_constraint("grammar", 60), "".join(f"{n}={n + 20}\n" for n in range(1, 20)) + ".")
+    same = {"same": [{"form": n, "name": n + 20} for n in range(1, 20)]}
+    yield Case("canonical names, schema", extraction.canonical_constraint("schema", 60), compact(same))
+
+
+def short_ids(letters: str, number: int) -> list[str]:
+    """So many ids of each letter."""
+    return [f"{letter}{n}" for letter in letters for n in range(1, number + 1)]
+
+
+def report_cases() -> Iterator[Case]:
+    """A report over 240 ids."""
+    ids = short_ids("EKD", 80)
+    told = "".join(f"F\tE{n},K{n + 3},D2{'+' if n % 2 else ''}\tThe lock is kept.\t{SAID}\n" for n in range(1, 9))
+    lines = f"T\tThe canal trust and its lock\nS\t{SAID} {SAID}\nG\t7\tThe whole valley depends on it.\n{told}"
+    yield Case("report, lines", reports.constraint("grammar", ids, 10), lines)
+    yield Case("report, lines, limited (tiny models)", reports.constraint("grammar", ids, 10, within_tokens=2000), lines)
+    findings = [{"summary": "The lock is kept.", "explanation": SAID, "sources": [f"E{n}", f"K{n}"], "more": False} for n in range(1, 9)]
+    value = {"title": "The canal trust", "summary": SAID, "rating": 7, "rating_explanation": SAID, "findings": findings}
+    yield Case("report, schema", reports.constraint("schema", ids, 10), compact(value))
+
+
+def query_cases() -> Iterator[Case]:
+    """A window's points and an answer, over 120 ids."""
+    ids = short_ids("REC", 40)
+    forms: tuple[Form, ...] = ("grammar", "schema")
+    for form in forms:
+        word = "lines" if form == "grammar" else "schema"
+        points = [{"text": SAID, "sources": [f"R{n}", f"E{n}"], "score": 10 * n} for n in range(1, 8)]
+        lines = "Y\n" + "".join(f"{SAID}\tR{n},E{n}\t{10 * n}\n" for n in range(1, 8))
+        reply = lines if form == "grammar" else compact({"useful": "Y", "points": points})
+        yield Case(f"points, {word}", query.map_constraint(form, ids, 8), reply)
+        paragraphs = [{"text": f"{SAID} {SAID}", "sources": [f"R{n}", f"C{n}"]} for n in range(1, 7)]
+        lines = "Y\n" + "".join(f"{SAID} {SAID}\tR{n},C{n}\n" for n in range(1, 7))
+        reply = lines if form == "grammar" else compact({"answered": "yes", "paragraphs": paragraphs})
+        yield Case(f"answer, {word}", query.answer_constraint(form, ids, 8, may_decline=True), reply)
+
+
+PRODUCERS: tuple[Callable[[], Iterator[Case]], ...] = (extraction_cases, report_cases, query_cases)
+
+
+def vocabulary(models: Path) -> tuple[str, LLTokenizer]:
+    """The name of the vocabulary and llguidance's form of it. Raises ModelMissing where the folder has none."""
+    try:
+        table = cl100k(models)
+    except ModelMissing:
+        file = models / "smollm2-135m-instruct" / "tokenizer.json"
+        if not file.is_file():
+            raise
+        return f"{file.parent.name} (49k)", LLTokenizer(file.read_text(encoding="utf-8"))
+    end = table.max_token_value + 1
+    ranks = table._mergeable_ranks
+    made = LLTokenizer.from_tiktoken(  # type: ignore[attr-defined]
+        encoder=ranks, special_tokens={"<|endoftext|>": end}, pattern=table._pat_str, eos_token=end, n_vocab=end + 1
+    )
+    return "cl100k (100k)", made
+
+
+def compiled(constraint: Constraint) -> str:
+    """A constraint as llguidance reads what is sent to the server."""
+    sent = request_fields(constraint, "grammar")["structured_outputs"]
+    return LLMatcher.grammar_from_lark(sent["grammar"]) if "grammar" in sent else LLMatcher.grammar_from_json_schema(sent["json"])
+
+
+def measure(case: Case, tokenizer: LLTokenizer, *, rows: int = 32, runs: int = 5) -> Cost:
+    """The cost of a case; ValueError where its grammar does not compile or refuses its reply."""
+    grammar = compiled(case.constraint)
+    tokens = tokenizer.tokenize_str(case.reply)
+    means, tails, compile_ms = [], [], []
+    for _ in range(runs):
+        began = time.perf_counter()
+        matchers = [LLMatcher(tokenizer, grammar, log_level=0) for _ in range(rows)]
+        compile_ms.append((time.perf_counter() - began) * 1000 / rows)
+        if matchers[0].is_error():
+            raise ValueError(f"{case.name}: {matchers[0].get_error()}")
+        spent = _walk(case, tokenizer, matchers, tokens)
+        means.append(statistics.mean(spent))
+        tails.append(sorted(spent)[len(spent) * 99 // 100])
+    return Cost(case, statistics.median(means), statistics.median(tails), statistics.median(compile_ms), len(tokens))
+
+
+def _walk(case: Case, tokenizer: LLTokenizer, matchers: Sequence[LLMatcher], tokens: Sequence[int]) -> list[float]:
+    """Microseconds of every mask; the masks are filled in turn, a token at a time."""
+    mask = allocate_token_bitmask(1, tokenizer.vocab_size)
+    spent = []
+    for place, token in enumerate(tokens):
+        for matcher in matchers:
+            began = time.perf_counter()
+            fill_next_token_bitmask(matcher, mask, 0)
+            spent.append((time.perf_counter() - began) * 1e6)
+            if not matcher.consume_token(token):
+                raise ValueError(f"{case.name}: the reply is refused after {tokenizer.decode_str(list(tokens[max(0, place - 8) : place + 1]))!r}")
+    if not matchers[0].is_accepting():
+        raise ValueError(f"{case.name}: the reply is not complete")
+    return spent
+
+
+def main() -> int:
+    """Measure every case and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, default=models_folder())
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--only", default="", help="part of a name")
+    options = parser.parse_args()
+    name, tokenizer = vocabulary(options.models)
+    print(f"{name}, {options.rows} rows, median of {options.runs} runs\n{'constraint':40} {'µs/row':>7} {'p99':>6} {'compile ms':>11} {'tokens':>7}")
+    over = 0
+    for case in (case for produce in PRODUCERS for case in produce() if options.only in case.name):
+        cost = measure(case, tokenizer, rows=options.rows, runs=options.runs)
+        late = cost.row_us > case.limit_us
+        over += late
+        mark = f"  over its limit of {case.limit_us:.0f}" if late else ""
+        print(f"{case.name:40} {cost.row_us:7.1f} {cost.p99_us:6.0f} {cost.compile_ms:11.2f} {cost.tokens:7}{mark}")
+    return min(over, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
