@@ -149,7 +149,9 @@ def _opens(text: str, before: int, at: int) -> bool:
 
 
 def _word_starts(text: str, start: int, end: int) -> Iterable[tuple[int, bool]]:
-    return ((match.end() - 1, False) for match in _WORD_START.finditer(text, start, end))
+    piece = text[start:end]
+    first = end - len(piece.lstrip())  # white space at the beginning of a document belongs to its first word
+    return ((match.end() - 1, False) for match in _WORD_START.finditer(text, first, end))
 
 
 def _letter_starts(text: str, start: int, end: int, *, near: int = 4, step: int = 1 << 20) -> Iterable[tuple[int, bool]]:

@@ -13,15 +13,15 @@ from graphrag_local.records import Cut, Place
 from graphrag_local.text import one_line
 
 _DROPPED = re.compile("[\x00-\x08\x0e-\x1b\x7f\ufeff]")
-_BLANKS = str.maketrans({c: " " for c in "\x0b\x0c\x1c\x1d\x1e\x1f"} | {0xD800 + i: "\ufffd" for i in range(0x800)})
+_BLANKS = str.maketrans(dict.fromkeys("\x0b\x0c\x1c\x1d\x1e\x1f", " ") | {0xD800 + i: "\ufffd" for i in range(0x800)})
 _ODD = re.compile("[\x0b\x0c\x1c-\x1f\ud800-\udfff]")
 _MARKS = regex.compile(r"\p{M}{200}")
 _MARK_RUN = regex.compile(r"(\p{M}{199})\p{M}+")
 TITLE_CHARACTERS = 200
 
-_PG_START = re.compile(r"^[ \t]*\*{3} ?START OF TH(?:E|IS) PROJECT GUTENBERG[^*]{0,300}\*{3}[^\n]*|^\*END\*? ?THE SMALL PRINT[^\n]*", re.MULTILINE)
-_PG_END = re.compile(r"^[ \t]*(?:\*{3} ?END OF TH(?:E|IS) PROJECT GUTENBERG|End of (?:th(?:e|is) )?Project Gutenberg)[^\n]*", re.MULTILINE | re.IGNORECASE)
-_PG_TITLE = re.compile(r"^Title: *([^\n]+)|Project Gutenberg(?:'s)? (?:e-?book|e-?text) of ([^\n*]+?)(?:, by [^\n]*|[.*]*)$", re.MULTILINE | re.IGNORECASE)
+_PG_START = re.compile(r"(?m)^[ \t]*\*{3} ?START OF TH(?:E|IS) PROJECT GUTENBERG[^*]{0,300}\*{3}[^\n]*|^\*END\*? ?THE SMALL PRINT[^\n]*")
+_PG_END = re.compile(r"(?mi)^[ \t]*(?:\*{3} ?END OF TH(?:E|IS) PROJECT GUTENBERG|End of (?:th(?:e|is) )?Project Gutenberg)[^\n]*")
+_PG_TITLE = re.compile(r"(?mi)^Title: *([^\n]+)|Project Gutenberg(?:'s)? (?:e-?book|e-?text) of ([^\n*]+?)(?:, by [^\n]*|[.*]*)$")
 _PG_HEAD = 60_000  # the small print of the nineties is 15,000 characters long
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n((?:[^\n]*\n){1,400}?)(?:\1|\.\.\.)[ \t]*(?:\n|$)")

@@ -26,13 +26,14 @@ _NEVER = {
     "audio": "mp3 wav flac ogg m4a aac wma opus",
     "video": "mp4 mkv avi mov wmv webm mpg mpeg m4v",
     "an archive": "zip tar gz tgz bz2 xz 7z rar zst jar whl iso dmg",
-    "a program": "exe dll so dylib o a class pyc bin wasm msi apk",
+    "a program": "exe dll so dylib o a class pyc wasm msi apk",
+    "binary data": "bin",
     "a font": "ttf otf woff woff2 eot",
     "a database": "sqlite sqlite3 db mdb accdb parquet feather arrow lance h5",
     "a model or array file": "safetensors gguf pt pth onnx npy npz pkl pickle",
 }
-_CONVERT = {"doc": "docx", "dot": "docx", "rtf": "docx", "odt": "docx", "pages": "docx", "xls": "xlsx", "xlsb": "xlsx", "ods": "xlsx", "numbers": "xlsx",
-            "ppt": "pptx", "odp": "pptx", "key": "pptx", "mobi": "epub", "azw3": "epub"}  # fmt: skip
+_CONVERT = {"doc": "docx", "dot": "docx", "rtf": "docx", "odt": "docx", "pages": "docx", "xls": "xlsx", "xlsb": "xlsx", "ods": "xlsx",
+            "numbers": "xlsx", "ppt": "pptx", "odp": "pptx", "key": "pptx", "mobi": "epub", "azw3": "epub"}  # fmt: skip
 _NEVER_BY_EXTENSION = {extension: what for what, extensions in _NEVER.items() for extension in extensions.split()}
 
 Parser = Callable[[str | bytes, Options], Parsed]

@@ -32,7 +32,7 @@ def parse_epub(data: bytes, options: Options) -> Parsed:
         piece = assemble(_sections(package, opf, posixpath.dirname(opf_path), options, cut), Budget(options))
     except (*DAMAGE, etree.LxmlError, SyntaxError, StopIteration) as error:
         raise ReadProblem(f"is not a readable epub ({error or 'it names no book'})") from error
-    cuts = tuple(Cut(reason=reason, characters=count) for reason, count in sorted(cut.items()))
+    cuts = tuple(Cut(reason=reason, characters=count) for reason, count in sorted(cut.items()) if count)
     return Parsed(pieces=(replace(piece, title=title_of(title), cuts=cuts + piece.cuts),))
 
 
@@ -48,7 +48,7 @@ def _sections(package: zipfile.ZipFile, opf: Any, folder: str, options: Options,
         page = package.read(posixpath.normpath(posixpath.join(folder, unquote(item.get("href")))))
         text, cuts = page_text(parse_markup(decode(page).text.encode("utf-8", "replace")), boilerplate=options.boilerplate)
         if options.boilerplate and "nav" in (item.get("properties") or "").split():
-            cut["table of contents"] += len(text)
+            cut["table of contents"] += len(text) + sum(part.characters for part in cuts)
             continue
         for part in cuts:
             cut[part.reason] += part.characters

@@ -16,7 +16,7 @@ _SCRIPTS = frozenset({"script", "style", "noscript", "template", "svg", "iframe"
 _CONTROLS = frozenset({"button", "select", "input", "textarea", "datalist", "dialog"})
 _ROLES = frozenset({"navigation", "banner", "contentinfo", "search", "complementary"})
 _FURNITURE = re.compile(
-    r"(?:^|\s)(?:[\w-]*(?:cookie|consent|gdpr)[\w-]*|navbar|breadcrumbs?|pagination|sidebar|skip-?(?:link|to-content)|toc|table-of-contents|tableOfContents\w*)(?:\s|$)",
+    r"(?:^|\s)(?:[\w-]*(?:cookie|consent|gdpr)[\w-]*|navbar|breadcrumbs?|pagination|sidebar|skip-?(?:link|to-?content|nav)\w*|toc|table-of-contents|tableOfContents\w*)(?:\s|$)",
     re.IGNORECASE,
 )
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
@@ -25,6 +25,7 @@ _BLOCKS = frozenset(
     "nav ol p pre section summary table caption tbody thead tfoot ul video audio".split()
 )  # fmt: skip
 _LINES = frozenset({"li", "tr", "br", "dt", "dd", "option"})
+_SELF_CLOSED = re.compile(rb"<(?!(?:br|hr|img|input|meta|link|col|area|base|embed|param|source|track|wbr)\b)([A-Za-z][\w:-]*)([^<>]*)/>")
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 
 
@@ -43,11 +44,16 @@ def parse_html(text: str, options: Options) -> Parsed:
 
 def parse_markup(data: bytes) -> Any:
     """The tree of an HTML page in UTF-8; whatever it claims about its encoding is ignored."""
-    parser = lxml_html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
+    if data.lstrip()[:5] == b"<?xml":
+        data = _SELF_CLOSED.sub(rb"<\1\2></\1>", data)  # XHTML's <title/> would swallow the page
+    parser = lxml_html.HTMLParser(encoding="utf-8", no_network=True, huge_tree=True, remove_comments=True, remove_pis=True)
     try:
-        return lxml_html.document_fromstring(data, parser=parser)
+        root = lxml_html.document_fromstring(data, parser=parser)
     except (etree.LxmlError, ValueError, AssertionError) as error:
         raise ReadProblem(f"is not readable HTML ({error})") from error
+    if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
+        raise ReadProblem("nests its tags so deeply (over 2,048) that a part of it would be lost")
+    return root
 
 
 def page_text(root: Any, *, boilerplate: bool) -> tuple[str, tuple[Cut, ...]]:

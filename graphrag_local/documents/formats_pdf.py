@@ -15,8 +15,8 @@ from graphrag_local.documents.clean import title_of
 from graphrag_local.documents.parsed import Budget, Options, Parsed, ReadProblem, assemble
 
 # What pypdf lets through on damaged files besides its own errors.
-DAMAGE = (PyPdfError, ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, OSError, RecursionError, TypeError, ValueError)
-_MADE_BY = re.compile(r"^Microsoft \w+ - |\.(?:docx?|pptx?|xlsx?|pdf|tex|dvi|indd)$|^untitled$", re.IGNORECASE)
+DAMAGE = (PyPdfError, ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+_MADE_BY = re.compile(r"^Microsoft \w+ - |\.(?:docx?|pptx?|xlsx?|pdf|tex|dvi|indd)$|^untitled$|^\(anonymous\)$", re.IGNORECASE)
 
 
 def parse_pdf(data: bytes, options: Options) -> Parsed:

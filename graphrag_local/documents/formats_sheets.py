@@ -2,6 +2,7 @@
 
 import datetime
 import io
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from openpyxl.utils.exceptions import InvalidFileException
 from graphrag_local.documents.clean import title_of
 from graphrag_local.documents.packages import DAMAGE, open_package
 from graphrag_local.documents.parsed import Budget, Options, Parsed, ReadProblem, assemble
+
+_GAP = re.compile("\t{3,}")  # a cell far to the right would drag 16,383 tabs along
 
 
 def parse_xlsx(data: bytes, options: Options) -> Parsed:
@@ -31,7 +34,7 @@ def _rows(sheet: Any, budget: Budget) -> Iterator[str]:
     """The lines of a sheet, each counted at once: a sheet can claim 17 thousand million cells."""
     sheet.reset_dimensions()  # what a file says about its size is often wrong
     for cells in sheet.iter_rows(values_only=True):
-        line = "\t".join(map(_shown, cells)).rstrip("\t")
+        line = _GAP.sub("\t\t", "\t".join(map(_shown, cells)).rstrip("\t"))
         if line.strip():
             budget.spend(len(line))
             yield line

@@ -142,7 +142,7 @@ def _table(text: str, options: Options, delimiter: str) -> Parsed:
         raise ReadProblem("holds no table")
     names = [one_line(normalise(cell)[0]) for cell in header]
     records = Records(options)
-    for line, cells in rows:  # noqa: B007 - the last line is used below
+    for line, cells in rows:
         fields = [(name or f"column {number}", cell) for number, (name, cell) in enumerate(zip_longest(names, cells, fillvalue=""), 1)]
         first = dict(reversed(fields))  # of equal names the first counts
         body = first.get(options.text_field)

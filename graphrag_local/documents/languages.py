@@ -77,7 +77,10 @@ _SCRIPTS = {
     "Thai": ("".join(map(chr, range(0x0E01, 0x0E3B))) + "".join(map(chr, range(0x0E40, 0x0E5A))), "ากนรเอ่้งมดวลสทีั", ("cp874",)),
 }  # fmt: skip
 
-SCRIPTS = {name: Script(letters=frozenset(letters), common=frozenset(common), encodings=encodings) for name, (letters, common, encodings) in _SCRIPTS.items()}
+SCRIPTS = {
+    name: Script(letters=frozenset(letters), common=frozenset(common), encodings=encodings)
+    for name, (letters, common, encodings) in _SCRIPTS.items()
+}
 
 # Encodings of East Asia, the most telling first, with the lead bytes of their everyday characters in a reference encoding.
 EAST_ASIA = {

@@ -8,7 +8,7 @@ from graphrag_local.documents.parsed import MB, Options, ReadProblem
 
 MAX_ENTRIES = 20_000
 # What damaged packages raise on the way to their parts.
-DAMAGE = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, NotImplementedError, RuntimeError, EOFError, AttributeError, TypeError, IndexError)
+DAMAGE = (zipfile.BadZipFile, zlib.error, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def open_package(data: bytes, options: Options, kind: str) -> zipfile.ZipFile:
@@ -22,5 +22,6 @@ def open_package(data: bytes, options: Options, kind: str) -> zipfile.ZipFile:
     entries = package.infolist()
     unpacked = sum(entry.file_size for entry in entries)
     if len(entries) > MAX_ENTRIES or unpacked > options.max_unpacked_mb * MB:
-        raise ReadProblem(f"would unpack to {unpacked // MB} MB in {len(entries)} parts, which is more than its parser may use (documents.parse_memory_mb)")
+        size = f"{unpacked // MB} MB in {len(entries)} parts"
+        raise ReadProblem(f"would unpack to {size}, more than its parser may use (documents.parse_memory_mb)")
     return package

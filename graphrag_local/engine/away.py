@@ -11,6 +11,10 @@ FIRST_S, LONGEST_S = 1.0, 30.0  # back-off between two looks, doubled each time
 CONTINUE = "Start the server again, then run the same command again: what is done is kept, and only the rest is asked for."
 
 
+class GaveUp(EngineUnreachable):
+    """The patience is over: whoever sees this does not try again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """Seconds as the settings mean them: `scale` of them pass in one real second (1, except in tests that play a slow server fast)."""
@@ -126,9 +130,9 @@ class Away:
             return error if error.retryable else None
         return None
 
-    def _over(self, outage: Outage) -> EngineUnreachable:
+    def _over(self, outage: Outage) -> GaveUp:
         waited = self._clock.now() - outage.since
-        return EngineUnreachable(f"The model server has been away for {waited:.0f} s; the last fault was: {outage.reason}", hint=CONTINUE)
+        return GaveUp(f"The model server has been away for {waited:.0f} s; the last fault was: {outage.reason}", hint=CONTINUE)
 
     def words(self) -> str:
         """What there is to wait for, as a sentence for people; empty when the server is there."""

@@ -163,6 +163,16 @@ class EmbedderCard:
     revision: str
     dimension: int
 
+    def same_as(self, other: "EmbedderCard") -> bool:
+        """Whether two cards mean one embedder. Revisions read off a probe vector ("probe-" and two hex digits per number) may differ by rounding."""
+        if (self.name, self.dimension) != (other.name, other.dimension):
+            return False
+        mark, ours, theirs = "probe-", self.revision, other.revision
+        if not (ours.startswith(mark) and theirs.startswith(mark) and len(ours) == len(theirs)):
+            return ours == theirs
+        pairs = zip(bytes.fromhex(ours.removeprefix(mark)), bytes.fromhex(theirs.removeprefix(mark)), strict=True)
+        return all(abs(a - b) <= 1 for a, b in pairs)
+
 
 @runtime_checkable
 class Embedder(Protocol):

@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from graphrag_local.engine.base import Form, ModelCard
+from graphrag_local.engine.base import EmbedderCard, Form, ModelCard
 from graphrag_local.errors import ModelMissing, UsageError
 from graphrag_local.ids import digest_of
-from graphrag_local.settings import EngineSettings
+from graphrag_local.settings import EngineSettings, VectorsSettings
 
 Kind = Literal["chat", "embedder", "tokenizer"]
 MANIFEST = "manifest.json"
@@ -97,12 +97,14 @@ class Catalogue:
 
     @classmethod
     def load(cls, extra: Path | None = None, root: Path | None = None) -> "Catalogue":
-        """The packaged catalogue; entries of the file `extra` (same form) are added and go before packaged ones of that name."""
+        """The packaged catalogue; entries of `extra` (else of models.toml in the models folder), of the same form, are added and go before."""
         packaged = next((path for path in _PACKAGED if path.is_file()), None)
         if packaged is None:
             raise ModelMissing("The packaged models.toml is missing.", hint="Reinstall graphrag-local.")
-        tables = _read(packaged) | (_read(extra) if extra else {})
-        return cls(entries=tuple(tables.values()), root=root or models_folder())
+        root = root or models_folder()
+        own = extra or root / "models.toml"
+        tables = _read(packaged) | (_read(own) if extra or own.is_file() else {})
+        return cls(entries=tuple(tables.values()), root=root)
 
     def about(self, name: str) -> ModelEntry | None:
         """What is known of a model under its name or its hub repository, wherever its files are."""
@@ -114,7 +116,7 @@ class Catalogue:
         known = self.about(str(name_or_path))
         for folder in (self.root / (known.name if known else str(name_or_path)), Path(name_or_path).expanduser()):
             if _holds_model(folder):
-                return _present(known, folder.resolve())
+                return entry_of(folder.resolve(), known)
         return None
 
     def require(self, name_or_path: str | Path) -> ModelEntry:
@@ -132,8 +134,8 @@ class Catalogue:
     def listed(self) -> list[ModelEntry]:
         """Every known model, with its folder where it is here, and every other model in the models folder."""
         folders = {folder.name: folder for folder in sorted(self.root.glob("[!.]*")) if _holds_model(folder)}
-        known = [_present(entry, folders.pop(entry.name)) if entry.name in folders else entry for entry in self.entries]
-        return known + [_present(None, folder) for folder in folders.values()]
+        known = [entry_of(folders.pop(entry.name), entry) if entry.name in folders else entry for entry in self.entries]
+        return known + [entry_of(folder) for folder in folders.values()]
 
     def verify(self, name_or_path: str | Path) -> list[str]:
         """What is wrong with a model's files, one sentence each; empty when every file is as it was fetched."""
@@ -151,6 +153,11 @@ def model_card(entry: ModelEntry, settings: EngineSettings, form: Form = "gramma
         form=form if settings.constraints == "auto" else settings.constraints,
         tiny=entry.tiny,
     )
+
+
+def embedder_card(entry: ModelEntry, settings: VectorsSettings) -> EmbedderCard:
+    """How an embedder in this process presents itself."""
+    return EmbedderCard(name=entry.name, revision=settings.revision or entry.revision or "unpinned", dimension=entry.dimension)
 
 
 # --- folders
@@ -179,7 +186,7 @@ def _holds_model(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() or (folder / "config.json").is_file() or any(folder.glob("*.tiktoken"))
 
 
-def _present(known: ModelEntry | None, folder: Path) -> ModelEntry:
+def entry_of(folder: Path, known: ModelEntry | None = None) -> ModelEntry:
     """An entry for a folder that is there: what its manifest and its own files say, under what the catalogue says."""
     manifest = read_json(folder / MANIFEST)
     own: dict[str, Any] = _own_facts(folder)
@@ -197,11 +204,12 @@ def _own_facts(folder: Path) -> dict[str, Any]:
     config |= inner if isinstance(inner := config.get("text_config"), dict) else {}
     is_embedder = (folder / "modules.json").is_file()
     window = read_json(folder / "sentence_bert_config.json").get("max_seq_length") or config.get("max_position_embeddings") or 0
+    pooling = read_json(folder / "1_Pooling" / "config.json")
     parameters = sum(map(_parameters, sorted(folder.glob("*.safetensors")))) / 1e9
     return {
         "kind": "embedder" if is_embedder else "chat",
         "context_tokens": int(window),
-        "dimension": int(config.get("hidden_size") or 0) if is_embedder else 0,
+        "dimension": int(pooling.get("word_embedding_dimension") or config.get("hidden_size") or 0) if is_embedder else 0,
         "parameters_b": round(parameters, 3),
         "tiny": not is_embedder and 0 < parameters < 1,
     }

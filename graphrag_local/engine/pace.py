@@ -8,7 +8,7 @@ import heapq
 
 START = 4  # requests in flight before anything is known about the server
 FLOOR = 2
-GAIN = 0.1  # of the growth that was tried: a server that does two at a time gains nothing from four
+GAIN = 0.2  # of the growth that was tried: a server that does two at a time gains nothing from four
 HOLD = 8  # epochs between two trials once the limit is found
 SHRUNK = 0.7  # a fall of the throughput below this share means that the server is busy with others
 
@@ -76,9 +76,9 @@ class Pace:
         self._hold = 0
         self._known: tuple[int, float] | None = None  # the limit that is the measure of the next trial, and its throughput
         self._upwards = True
-        self._begun: float | None = None
-        self._work = 0.0
-        self._count = 0
+        self._since = 0.0  # when the limit was last changed
+        self._skip = 0
+        self._restart()
 
     def measured(self, running: int, waiting: int, mine: int, queued: bool) -> None:
         """A look at the server's queue, while `mine` of its requests are ours: grow while it is empty, shrink to what it works on."""
@@ -93,24 +93,30 @@ class Pace:
         self._restart()
         self.limit = max(1, self.limit // 2)
 
-    def completed(self, work: float, now: float, queued: bool) -> None:
-        """A reply worth so many tokens came at a time; `queued` says whether others wait for a slot (else the limit does not matter)."""
-        if self._metered or not queued:
-            self._restart()
+    def completed(self, work: float, sent: float, now: float, queued: bool) -> None:
+        """A reply worth so many tokens, with the moments when it was asked for and came; `queued`: others wait for a slot (else the limit is idle).
+
+        Throughput is limit times work over service time (Little's law), since replies of equal length come in bursts. Requests that were sent
+        under another limit tell nothing, nor does the first round under this one: the server's queue is still filling or emptying.
+        """
+        if self._metered or not queued or sent < self._since:
             return
-        if self._begun is None:
-            self._begun = now
+        if self._skip > 0:
+            self._skip -= 1
             return
         self._work += work
+        self._seconds += now - sent
         self._count += 1
-        if self._count >= max(2 * START, self.limit) and now > self._begun:
-            throughput = self._work / (now - self._begun)
+        if self._count >= max(START, self.limit) and self._seconds > 0:
+            throughput = self.limit * self._work / self._seconds
             self._restart()
+            before = self.limit
             self._judge(throughput)
-            self._begun = now
+            if self.limit != before:
+                self._since, self._skip = now, self.limit
 
     def _restart(self) -> None:
-        self._begun, self._work, self._count = None, 0.0, 0
+        self._work, self._seconds, self._count = 0.0, 0.0, 0
 
     def _set(self, limit: int) -> None:
         self.limit = max(1, min(self.ceiling, limit))

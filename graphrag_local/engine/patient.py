@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from graphrag_local.engine.away import CONTINUE, Away, Clock
+from graphrag_local.engine.away import CONTINUE, Away, Clock, GaveUp
 from graphrag_local.engine.base import Engine, FreeText, ModelCard, Reply, Request
 from graphrag_local.engine.endpoint import Load
 from graphrag_local.engine.pace import Pace, Slots
@@ -42,10 +42,6 @@ class Server(Protocol):
 
     async def metrics(self) -> Load | None:
         """The server's queue; None where it does not tell."""
-
-
-class _Silence(EngineUnreachable):
-    """Nothing came back for longer than the patience: final."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,6 +101,7 @@ class Patient:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._watcher = self._pulsing = None
         await self.inner.close()
 
     async def generate(self, request: Request) -> Reply:
@@ -121,7 +118,7 @@ class Patient:
             while True:
                 try:
                     return await self._sent(request, trial)
-                except _Silence:
+                except GaveUp:
                     raise
                 except EngineHung:
                     trial.hung += 1
@@ -198,7 +195,7 @@ class Patient:
         for other in self._open:
             other.overtaken += other.sent < call.sent
         cost = reply.usage.completion_tokens + (reply.usage.prompt_tokens - reply.usage.cached_tokens) / PREFILL
-        self._pace.completed(cost or 1.0, now, self._slots.queued > 0)
+        self._pace.completed(cost or 1.0, call.sent, now, self._slots.queued > 0)
         self._slots.resize(self._pace.limit)
 
     async def _check_room(self, request: Request) -> None:
@@ -258,7 +255,7 @@ class Patient:
             if age > timeout and (overtaken or slow):
                 self._give_up(call, EngineHung(f"A request got no reply within {age:.0f} s while {call.overtaken} later ones did."))
             elif age > timeout + self._settings.patience_s and self._last_reply < call.sent:
-                self._give_up(call, _Silence(f"The model server takes requests but has answered none for {age:.0f} s.", hint=CONTINUE))
+                self._give_up(call, GaveUp(f"The model server takes requests but has answered none for {age:.0f} s.", hint=CONTINUE))
         oldest = max((now - call.sent for call in self._open), default=0.0)
         quiet = now - max(self._last_reply, self._last_look) > timeout
         if oldest > timeout and quiet and (self._pulsing is None or self._pulsing.done()):

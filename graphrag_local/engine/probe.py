@@ -30,7 +30,7 @@ _FINGERPRINT = (Message(role="user", content="Describe a lighthouse, a glass of 
 _SCHEMA = {"type": "object", "properties": {ODD[0]: {"enum": [ODD[1]]}}, "required": [ODD[0]], "additionalProperties": False}
 # Invented text per kind of character (see tokens.KINDS), of the sort that tokenizers know least well.
 _SAMPLES = {
-    "latin": "Oxbow Thistlewick quietly rearranged Vrxhult forty umbrellas beside Krzmir Skjaldvik before Wnuk telegraphed Ngorongaru yesterday ",
+    "latin": "der Hafenmeister Thistlewick versiegelte neunzehn Briefe weil kolme kalastajaa odotti laiturilla zanim latarnik Wnuk zgasil lampe ",
     "digit": "31415926535 2718281828 1961 07 42 900 123456 7 88",
     "blank": " \n\n\t  \n \t\t\n    \n\n\n  \t ",
     "mark": "{\"(;:)'-!?,.[]/\\&%$#@*+=<>|~^_`\"}",

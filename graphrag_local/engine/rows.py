@@ -20,6 +20,7 @@ import torch
 from llguidance import LLMatcher
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from graphrag_local.engine.base import FinishReason
 from graphrag_local.errors import EngineRefused
@@ -27,6 +28,7 @@ from graphrag_local.errors import EngineRefused
 GRID = 64  # tokens of a prompt whose attention is computed together; prefixes are shared in units of it
 PASS_TOKENS = 512  # prompt tokens read in one pass: about half a second here, so that a stop never waits longer
 KEPT_TOKENS = 4096  # tokens of finished rows that stay in memory for their prefixes
+GATE_TOKENS = 24  # an answer to the gate that has not come by then will not come
 _ATTENTION = "graphrag_rows"
 
 
@@ -167,6 +169,8 @@ class Decoder:
     """A causal model with its tokenizer. Not thread-safe: one thread calls it."""
 
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
+        logging.disable_progress_bar()
+        logging.set_verbosity_error()
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         self.model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, attn_implementation=_ATTENTION, local_files_only=True, trust_remote_code=False, use_safetensors=True
@@ -196,7 +200,7 @@ class Decoder:
 
     # --- one pass
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self, rows: Sequence[Row]) -> None:
         """One pass: every row that writes gets its next token, rows that read their prompt get on with it; finished rows have `finish` set."""
         work = Pass()
@@ -281,7 +285,7 @@ class Decoder:
 
         The answer is the reply's first token; in JSON it is the value of the first key, so it comes after a colon.
         """
-        if row.gate_after_colon and ":" not in self.text(row.reply):
+        if len(row.reply) >= GATE_TOKENS or (row.gate_after_colon and ":" not in self.text(row.reply)):
             return
         of_option = [self._ids_of(option) for option in row.options]
         if not any(token in ids for ids in of_option):

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 
 from graphrag_local.engine.base import ModelCard, Reply, Request
+from graphrag_local.errors import ContextOverflow
 from graphrag_local.records import Usage
 
 Answer = Callable[[Request], str | Reply]
@@ -21,7 +22,8 @@ class ScriptedEngine:
     """Answers from a function and remembers in `history` what it was asked.
 
     The function gives the reply's text, or a whole Reply (to set a finish reason, a gate or log-probabilities), or raises an EngineError. A
-    text is given back as it is, whatever `max_tokens` says; a gate under the request's threshold ends the reply as it does with a server.
+    text is given back as it is, whatever `max_tokens` says; a gate under the request's threshold ends the reply, and a request longer than the
+    card's window is refused, as with a server.
     """
 
     def __init__(self, answer: Answer, card: ModelCard = CARD, *, latency_s: float = 0.0) -> None:
@@ -38,12 +40,20 @@ class ScriptedEngine:
     async def generate(self, request: Request) -> Reply:
         """What the function says."""
         self.history.append(request)
+        _checked(request, self._card)
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
         return _finished(request, self._answer(request))
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+def _checked(request: Request, card: ModelCard) -> None:
+    prompt = sum(tokens_of(message.content) for message in request.messages)
+    if card.context_tokens and prompt + request.max_tokens > card.context_tokens:
+        message = f"A prompt of {prompt} tokens and a reply of {request.max_tokens} do not fit {card.context_tokens}."
+        raise ContextOverflow(message, window=card.context_tokens, prompt_tokens=prompt)
 
 
 def _finished(request: Request, said: str | Reply) -> Reply:
@@ -93,6 +103,7 @@ class SimulatedEngine:
     async def generate(self, request: Request) -> Reply:
         """What the function says, after the time that it takes."""
         self.history.append(request)
+        _checked(request, self._card)
         async with self._slots:
             reply = _finished(request, self._answer(request))
             await asyncio.sleep(reply.usage.prompt_tokens * self._rates[0] + reply.usage.completion_tokens * self._rates[1])

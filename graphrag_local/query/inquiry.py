@@ -8,7 +8,7 @@ from graphrag_local.engine.base import Constraint, Gate, Grammar, Model, Reply, 
 from graphrag_local.errors import ContextOverflow, ReplyInvalid
 from graphrag_local.prompting import Message, Prompt
 from graphrag_local.query.context import Ref, shown_as
-from graphrag_local.query.language import instruction
+from graphrag_local.query.language import LONGEST_INSTRUCTION, instruction
 from graphrag_local.query.schema import Uncited
 from graphrag_local.query.view import View
 from graphrag_local.query.windows import Window, evidence_room, reply_room
@@ -56,20 +56,19 @@ class Inquiry:
     usage: Usage = field(default_factory=Usage)
     notes: list[str] = field(default_factory=list)
 
-    def messages(self, prompt: str, *, items: int, may_decline: bool, text: str, question: str | None = None) -> tuple[Message, ...]:
+    def messages(self, prompt: str, *, items: int, may_decline: bool, text: str) -> tuple[Message, ...]:
         """A chat of this prompt; what depends on the question comes after the evidence, so that windows stay cached."""
-        return self.prompts[prompt].render(
-            form=self.model.card.form,
-            language=instruction(self.question, self.settings.language),
-            items=items,
-            may_decline=may_decline,
-            text=text,
-            question=shown_as(self.question) if question is None else question,
-        )
+        language = instruction(self.question, self.settings.language)
+        return self._rendered(prompt, items=items, may_decline=may_decline, text=text, language=language, question=shown_as(self.question))
 
-    def room(self, prompt: str, *, wanted: int, reply: int, may_decline: bool = True) -> int:
-        """Tokens for evidence in calls of this prompt."""
-        empty = self.messages(prompt, items=self.items(99, reply), may_decline=may_decline, text="", question="")
+    def _rendered(self, prompt: str, **values: object) -> tuple[Message, ...]:
+        return self.prompts[prompt].render(form=self.model.card.form, **values)
+
+    def room(self, prompt: str, *, wanted: int, reply: int) -> int:
+        """Tokens for evidence in calls of this prompt: the same for questions of any language, so that windows are too."""
+        wanted_language = self.settings.language.strip()
+        language = instruction("", wanted_language) if wanted_language else LONGEST_INSTRUCTION
+        empty = self._rendered(prompt, items=self.items(99, reply), may_decline=True, text="", language=language, question="")
         return evidence_room(self.model, empty, shown_as(self.question), reply, wanted)
 
     def reply_tokens(self, wanted: int) -> int:

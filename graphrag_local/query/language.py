@@ -26,6 +26,7 @@ NAMES = {
     "en": "English", "de": "German", "fr": "French", "es": "Spanish", "pt": "Portuguese", "it": "Italian", "nl": "Dutch", "pl": "Polish",
     "sv": "Swedish", "fi": "Finnish", "ru": "Russian", "uk": "Ukrainian", "ar": "Arabic", "zh": "Chinese", "ja": "Japanese", "ko": "Korean",
 }  # fmt: skip
+LONGEST_INSTRUCTION = f"{max(NAMES.values(), key=len)}, the language of the question"
 _FUNCTION_WORDS = {
     "en": "what who when where why how which whose is are was were do does did the a an of in on at to for and or by with has have had can this that",
     "de": "was wer wann wo warum wie welche welcher welches wessen wem wen ist sind war waren wird werden der die das den dem des ein eine einen "

@@ -246,7 +246,7 @@ def _collected(points: Sequence[Point], budget: int, inquiry: Inquiry) -> _Colle
 
 
 async def _reduce(inquiry: Inquiry, points: Sequence[Point]) -> list[Paragraph]:
-    """One answer from the points; the points themselves where the model twice fails to write it. None where it says they do not answer.
+    """One answer from the points; the points themselves where the model twice fails to write it; nothing where it says that they do not answer.
 
     It is asked whether they do only when every window was read against its own judgement.
     """

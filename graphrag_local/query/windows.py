@@ -19,6 +19,7 @@ from graphrag_local.records import RecordKind
 from graphrag_local.tokens import TokenCounter, count_messages
 
 T = TypeVar("T")
+JOINTS = 8  # tokens that may arise where a prompt's parts meet
 SMALLEST = 64  # tokens of evidence below which no window is asked about
 LINE_SHARE = 4  # a line may take a quarter of a window; longer ones are cut
 REPLY_SHARE = 4  # a reply may take a quarter of the model's window
@@ -50,7 +51,7 @@ def evidence_room(model: Model, empty: tuple[Message, ...], question: str, reply
     window = model.card.context_tokens
     step = max(16, min(256, window // QUESTION_SHARE))
     asked = -(-(model.counter.count(question) + 1) // step) * step
-    fixed = count_messages(model.counter, empty)
+    fixed = count_messages(model.counter, empty) + JOINTS
     room = window - fixed - asked - reply_tokens
     if room < SMALLEST:
         taken = f"the prompt takes {fixed}, the question {asked}, the reply {reply_tokens}"

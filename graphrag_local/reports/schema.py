@@ -86,8 +86,11 @@ def parse(form: Form, text: str, ids: Mapping[str, str]) -> ReportDraft:
     dropped: list[Dropped] = []
     for item in value["findings"] if isinstance(value.get("findings"), list) else []:
         finding, losses = _finding(item, ids)
-        kept += [finding] if finding else []
         dropped += losses
+        if finding and any((finding.summary, finding.explanation) == (one.summary, one.explanation) for one in kept):
+            dropped.append(Dropped(what=finding.summary[:80], reason="the finding repeats an earlier one"))
+        elif finding:
+            kept.append(finding)
     title, summary, why = (_clean(value.get(key), ids) for key in ("title", "summary", "rating_explanation"))
     if not title or not summary:
         raise ValueError(f"the report has no title or no summary; it begins {text[:80]!r}")
@@ -145,6 +148,7 @@ def _finding(item: Any, ids: Mapping[str, str]) -> tuple[Finding | None, list[Dr
     return Finding(summary=summary or explanation, explanation=explanation, sources=tuple(sources[:MAX_SOURCES]), more=more), losses
 
 
+_LABEL = re.compile(r"([A-Z]\d+)(?:-([A-Z]\d+))?:\s+(?=\S)")
 _CITED = re.compile(r"\s*[\[(]([A-Z]\d+(?:\s*,\s*[A-Z]\d+)*)(?:\s*,?\s*\+(?:\s*more)?)?[\])]")
 _FORM_FEED, _BACKSPACE = re.compile("\x0c(?=[A-Za-z])"), re.compile("\x08(?=[A-Za-z])")
 
@@ -152,10 +156,12 @@ _FORM_FEED, _BACKSPACE = re.compile("\x0c(?=[A-Za-z])"), re.compile("\x08(?=[A-Z
 def _clean(value: Any, ids: Mapping[str, str]) -> str:
     r"""A text on one line without control characters; `\frac` and `\beta` that JSON made a control character and a rest are LaTeX again.
 
-    Short ids in brackets go: outside this request they mean nothing.
+    Short ids in brackets, and in front of a copied line, go: outside this request they mean nothing.
     """
     text = value if isinstance(value, str) else ""
     text = one_line(_BACKSPACE.sub(r"\\b", _FORM_FEED.sub(r"\\f", text))).rstrip("\ufffd")
+    if (label := _LABEL.match(text)) and all(short in ids for short in label.groups() if short):
+        text = text[label.end() :]
     return _CITED.sub(lambda match: "" if all(s.strip() in ids for s in match[1].split(",")) else match[0], text).strip()
 
 

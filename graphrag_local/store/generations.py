@@ -169,13 +169,16 @@ def _hold(folder: Path) -> int | None:
 
 
 def problems(folder: Path, manifest: Manifest, known: dict[str, str]) -> Iterator[str]:
-    """What is wrong with a generation's files, a sentence each; files in `known` (see `stamps`) are not hashed, sound ones are added to it."""
+    """What is wrong with a generation's files, a sentence each; files in `known` (see `stamps`) are not hashed, sound ones are added to it.
+
+    Hidden files are passed over: file managers and copying programs leave them, and LanceDB has none.
+    """
     expected = {entry.path for entry in manifest.files} | {MANIFEST}
     for entry in manifest.files:
         if wrong := _problem(folder / entry.path, entry, known):
             yield wrong
     for path in files_under(folder):
-        if path.as_posix() not in expected:
+        if path.as_posix() not in expected and not path.name.startswith("."):
             yield f"{folder / path} does not belong to this generation."
 
 

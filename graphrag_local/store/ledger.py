@@ -254,7 +254,7 @@ def _prepare(writer: sqlite3.Connection, path: Path) -> None:
 
 def _values(row: LedgerRow) -> tuple[Any, ...]:
     values = {name: getattr(row, name) for name in _COLUMNS}
-    return tuple(float(value) if name in _REALS and value is not None else value for name, value in values.items())
+    return tuple(float(value) + 0.0 if name in _REALS and value is not None else value for name, value in values.items())  # SQLite has no -0.0
 
 
 def _stored(value: Any) -> Any:

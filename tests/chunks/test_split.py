@@ -23,7 +23,8 @@ DEFAULT = ChunksSettings()
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 PIECES = (
     "One.", "Two words!", " ", "  ", "\n", "\n\n", "\t", "# Head\n", "ANN: ", "海は広い。", "北の港", "مرحبا بكم؟ ", "שלום. ", "e\u0301", "\u0301",
-    FAMILY, "\U0001f1eb\U0001f1f7", "\U0001f1eb", "각", "\u1100\u1161", "नमस्ते। ", "\u200d", "。\u0301", "ab" * 30, "\u00a0", "\u2028", "\ud83d", "क्ष", "x",
+    FAMILY, "\U0001f1eb\U0001f1f7", "\U0001f1eb", "각", "\u1100\u1161", "नमस्ते। ", "\u200d", "。\u0301", "ab" * 30, "\u00a0", "\u2028",
+    "\ud83d", "क्ष", "x",
 )  # fmt: skip
 texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=60).map("".join)
 

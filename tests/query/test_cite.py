@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from graphrag_local import ids
 from graphrag_local.query.cite import clean, compose, sources_of
 from graphrag_local.query.context import Ref
+from graphrag_local.query.global_search import level_windows
 from graphrag_local.query.inquiry import Paragraph
 from graphrag_local.query.view import view_of
-from graphrag_local.records import Place, Span
+from graphrag_local.records import Claim, Place, Span
+from tests.fakes import Characters
 from tests.query.world import graph_index, random_index, text_index
 
 FACTS = {"Ann": "Ann keeps the lock.", "Bo": "Bo owns a barge of oak.", "Cy": "Cy sails to Tarn."}
@@ -59,7 +61,8 @@ def test_the_span_most_like_the_paragraph_comes_first():
     ann = ids.entity_id("ann")
     first = index.mentions()[0]
     spans = [first.spans[0], index.mentions()[3].spans[0]]
-    index.rows["mentions"] = [replace(first, owner_id=ann, spans=(span,), grounding=g) for span, g in zip(spans, ("composed", "anchored"), strict=True)]
+    graded = zip(spans, ("composed", "anchored"), strict=True)
+    index.rows["mentions"] = [replace(first, owner_id=ann, spans=(span,), grounding=grounding) for span, grounding in graded]
     view = view_of(index)
 
     assert [s.quote for s in sources_of(entity("Ann"), view, "who keeps the lock", 5)] == ["Ann keeps the lock.", "Ann saw the barge of Bo."]
@@ -76,6 +79,25 @@ def test_a_finding_opens_through_its_sources():
 
     assert done.stale
     assert [source.quote for source in done.citations[0].sources] == [FACTS["Bo"]]
+
+
+def test_a_claim_stands_with_its_subject_and_opens_at_its_words():
+    """Claims are lines of their own after their subject, with status and period, and cite their own mention."""
+    index = graph_index(FACTS, [list(FACTS)])
+    ann, bo = (ids.entity_id(name) for name in ("ann", "bo"))
+    chunk = index.chunks()[0]
+    claim = Claim(
+        id="c1", subject_id=ann, object_id=bo, type="DEED", status="SUSPECTED", period="1902", description="Ann sank it",
+        chunk_id=chunk.id, document_id=chunk.document_id,
+    )  # fmt: skip
+    index.rows["claims"] = [claim]
+    index.rows["mentions"] = [*index.mentions(), replace(index.mentions()[1], owner_id="c1", owner_kind="claim")]
+    view = view_of(index)
+    lines = level_windows(view, 0, 4000, Characters())[0].text.split("\n")
+    done = compose([paragraph("She did.", Ref(kind="claim", id="c1"))], view, 5)
+
+    assert lines[[line[3:6] for line in lines].index("Ann") + 1] == "D1 Ann – Bo: Ann sank it (DEED, SUSPECTED, 1902)"
+    assert (done.citations[0].title, done.citations[0].sources[0].quote) == ("Ann", FACTS["Bo"])
 
 
 def test_a_piece_of_a_chunk_opens_exactly():
@@ -104,8 +126,10 @@ def test_a_paragraph_that_opens_nowhere_is_dropped():
     ("said", "shown"),
     [
         ("The lock dates from 1802 [S1].", "The lock dates from 1802."), ("All [S1; S3, +more] of it [R1-R3] (also R4, E2).", "All of it."),
-        ("In [2019] it was [1, 2].", "In (2019) it was (1, 2)."), ("## Sources\n- [S7] d.txt", "＃# Sources - d.txt"), ("[see note] (E2 road)", "[see note] (E2 road)"),
+        ("In [2019] it was [1, 2].", "In (2019) it was (1, 2)."),
         ("<think>so</think>", "‹think>so‹/think>"),
+        ("## Sources\n- [S7] d.txt", "＃# Sources - d.txt"),
+        ("[see note] (E2 road)", "[see note] (E2 road)"),
     ],
 )  # fmt: skip
 def test_the_models_own_marks_are_not_shown_as_citations(said, shown):

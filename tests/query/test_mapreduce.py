@@ -13,7 +13,19 @@ from graphrag_local.prompting import load_all
 from graphrag_local.query.ask import ask
 from graphrag_local.settings import QuerySettings
 from tests.fakes import Bytes, Characters, model_of
-from tests.query.world import NoEmbedder, Reader, community_index, evidence, graph_index, is_empty_window, is_forced, random_index, report_of, step, text_index
+from tests.query.world import (
+    NoEmbedder,
+    Reader,
+    community_index,
+    evidence,
+    graph_index,
+    is_empty_window,
+    is_forced,
+    random_index,
+    report_of,
+    step,
+    text_index,
+)
 
 PROMPTS = load_all()
 QUESTION = "What is in this collection?"
@@ -70,11 +82,12 @@ def test_every_window_is_asked_once_and_one_call_answers(form):
     assert all(r.gate and r.gate.options == ("Y", "N") and r.gate.threshold == 0.2 for r in windows(history))
 
 
-def test_the_question_comes_last_and_windows_do_not_depend_on_it():
+@pytest.mark.parametrize("window", [2600, 32_000])
+def test_the_question_comes_last_and_windows_do_not_depend_on_it(window):
     """Everything before the question is equal for two questions about the same generation, so that the server's cache serves it."""
     one, two = [], []
-    run(islands(), Reader(), question="Who is Ada?", history=one)
-    run(islands(), Reader(), question="Wo liegt Bor und wie heißt der Ort?", history=two)
+    run(islands(), Reader(), question="Who is Ada?", window=window, history=one, window_tokens=8000)
+    run(islands(), Reader(), question="Wo liegt Bor und wie heißt der Ort?", window=window, history=two, window_tokens=8000)
 
     def before(history):
         return [r.messages[0].content + r.messages[1].content.partition("</text>")[0] for r in windows(history)]
@@ -121,7 +134,7 @@ def test_a_window_over_the_gate_is_read_even_when_its_reply_says_n():
 def test_windows_over_the_gate_are_asked_once():
     """What is read in the first call is not read again."""
     history = []
-    run(islands(), Reader(gate=gate_of({name: 0.9 for name in ISLANDS})), history=history)
+    run(islands(), Reader(gate=gate_of(dict.fromkeys(ISLANDS, 0.9))), history=history)
 
     assert not any(is_forced(r) for r in history)
     assert sum(map(is_empty_window, history)) == 1
@@ -131,7 +144,7 @@ def test_windows_over_the_gate_are_asked_once():
 def test_no_window_better_than_an_empty_one_means_no_answer(margin, answered):
     """The best gate must beat that of a window without content by the margin; a margin of -1 never declines and asks no empty window."""
     history = []
-    gates = gate_of({name: 0.5 for name in ISLANDS}, empty=0.6)
+    gates = gate_of(dict.fromkeys(ISLANDS, 0.5), empty=0.6)
     answer = run(islands(), Reader(gate=gates), history=history, refusal_margin=margin)
 
     assert answer.answered is answered
@@ -167,15 +180,15 @@ def test_windows_that_say_n_decline_without_probabilities():
 
 def test_forced_readings_that_score_nothing_decline():
     """A window read against its own judgement may say by a score of 0 that nothing helps."""
-    answer = run(islands(), Reader(gate=gate_of({name: 0.1 for name in ISLANDS}), score=lambda text: 0))
+    answer = run(islands(), Reader(gate=gate_of(dict.fromkeys(ISLANDS, 0.1)), score=lambda text: 0))
 
     assert not answer.answered
 
 
 def test_the_last_call_may_decline_only_after_forced_readings():
     """Where no window was useful by its own judgement the reduce call is asked whether the points answer at all."""
-    forced = run(islands(), Reader(gate=gate_of({name: 0.1 for name in ISLANDS}), answers=False))
-    useful = run(islands(), Reader(gate=gate_of({name: 0.9 for name in ISLANDS}), answers=False))
+    forced = run(islands(), Reader(gate=gate_of(dict.fromkeys(ISLANDS, 0.1)), answers=False))
+    useful = run(islands(), Reader(gate=gate_of(dict.fromkeys(ISLANDS, 0.9)), answers=False))
 
     assert not forced.answered
     assert useful.answered
@@ -188,7 +201,7 @@ def test_points_reach_the_last_call_best_first():
     reader = Reader(gate=gate_of({"Ada": 0.9, "Bor": 0.9, "Cal": 0.5, "Dun": 0.8}), score=lambda text: scores.get(text[:3], 1))
     answer = run(islands(), reader, history=history, always_read=0)
     last = next(r for r in history if step(r) == "reduce")
-    tight = run(islands(), reader, reduce_tokens=900)
+    tight = run(islands(), reader, reduce_tokens=500)
 
     assert [text[:3] for text in evidence(last).values()] == ["Bor", "Dun", "Cal", "Ada"]
     assert answer.answered
@@ -276,7 +289,8 @@ def test_no_call_is_over_the_models_window(seed, size, window, counter, alphabet
     history = []
     index = random_index(seed, size, alphabet=alphabet, longest=400)
     question = "湖边有什么?" if alphabet[0] == "李" else QUESTION
-    answer = run(index, Reader(form=form), question=question, mode=mode, form=form, window=window, counter=counter, history=history, window_tokens=8000)
+    options = {"form": form, "window": window, "counter": counter, "history": history, "window_tokens": 8000}
+    answer = run(index, Reader(form=form), question=question, mode=mode, **options)
 
     assert answer.answered
     for request in history:
@@ -309,9 +323,11 @@ def counts_more(reader, limit, history):
 
 def test_a_refused_window_is_asked_again_smaller_and_never_at_the_same_size():
     """A server that counts more than we do gets the same evidence in windows a quarter smaller, once."""
-    seen = []
+    seen, history = [], []
     index = community_index(40)
-    done = run(index, counts_more(Reader(), 3900, seen), window_tokens=3400)
+    run(index, Reader(), window_tokens=3400, history=history)
+    largest = max(sum(len(m.content) for m in r.messages) for r in windows(history))
+    done = run(index, counts_more(Reader(), largest - 100, seen), window_tokens=3400)
     refused = [size for _, size, no in seen if no]
 
     assert refused

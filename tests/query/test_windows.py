@@ -1,5 +1,6 @@
 """Windows: nothing is lost, budgets hold, and a change stays where it is."""
 
+import itertools
 import random
 import re
 import time
@@ -19,6 +20,9 @@ from tests.query.world import changed, community_index, graph_index, random_inde
 
 COUNTERS = [Characters(), Bytes(), Estimate()]
 SCRIPTS = ["abcdefg hij. ", "李明在北京的湖边钓鱼。卖", "аб вг де. ", "ab<text>[R1]\n## 😀e\u0301"]
+
+
+PARTS = [*SCRIPTS, " ", "\n\n", "word. ", "x" * 500]
 
 
 def windows_of(index, level, budget, counter):
@@ -111,7 +115,7 @@ def test_windows_are_made_once_per_generation():
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.sampled_from([*SCRIPTS, " ", "\n\n", "word. ", "x" * 500]), max_size=30), st.sampled_from([64, 300, 4000]), st.sampled_from(COUNTERS))
+@given(st.lists(st.sampled_from(PARTS), max_size=30), st.sampled_from([64, 300, 4000]), st.sampled_from(COUNTERS))
 def test_source_windows_hold_every_word_at_its_place(parts, budget, counter):
     """The pieces of the text windows are disjoint spans that hold every visible character of the documents."""
     text = "".join(parts)
@@ -121,7 +125,7 @@ def test_source_windows_hold_every_word_at_its_place(parts, budget, counter):
     spans = sorted((ref.span.start, ref.span.end) for ref in refs if view.chunks[ref.id].text == text)
 
     assert all(a < b for a, b in spans)
-    assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
     assert "".join("".join(text[a:b].split()) for a, b in spans) == "".join(text.split())
 
 
@@ -129,7 +133,7 @@ def test_pieces_are_short_runs_of_whole_sentences():
     """A citation of a chunk opens at most three sentences."""
     text = "One is here. Two is here. Three is here. Four is here. " + "A long one " * 60 + "ends."
 
-    assert [text[a:b] for a, b in pieces(text, lambda piece: len(piece) < 500)][0] == "One is here. Two is here. Three is here."
+    assert next(text[a:b] for a, b in pieces(text, lambda piece: len(piece) < 500)) == "One is here. Two is here. Three is here."
     assert all(b - a < 500 for a, b in pieces(text, lambda piece: len(piece) < 500))
 
 

@@ -1,5 +1,6 @@
 """A small index in memory, and a model that answers from the evidence it is shown."""
 
+import itertools
 import json
 import random
 import re
@@ -102,7 +103,9 @@ def text_index(**texts: str) -> MemoryIndex:
     return index
 
 
-def graph_index(facts: dict[str, str], groups: Sequence[Sequence[str]], edges: Sequence[tuple[str, str]] = (), reported: Sequence[int] = ()) -> MemoryIndex:
+def graph_index(
+    facts: dict[str, str], groups: Sequence[Sequence[str]], edges: Sequence[tuple[str, str]] = (), reported: Sequence[int] = ()
+) -> MemoryIndex:
     """One document with a sentence per entity (name -> sentence); groups are the communities of level 0; reports for the groups listed.
 
     An edge is mentioned in the sentence of its first end. A report has one finding per member.
@@ -193,7 +196,7 @@ def community_index(number: int) -> MemoryIndex:
     """So many communities of three entities with a report of three findings each, as large collections have."""
     facts = {f"N{n}": f"N{n} keeps the lighthouse of harbour {n} and writes to the next one every week of the year." for n in range(3 * number)}
     names = list(facts)
-    return graph_index(facts, [names[at : at + 3] for at in range(0, len(names), 3)], list(zip(names, names[1:], strict=False)), range(number))
+    return graph_index(facts, [names[at : at + 3] for at in range(0, len(names), 3)], list(itertools.pairwise(names)), range(number))
 
 
 # --- a model
@@ -225,7 +228,8 @@ def is_forced(request: Request) -> bool:
 class Reader:
     """Answers as a model would that repeats the evidence; what it does otherwise is set.
 
-    `gate` gives the probability of Y of a prompt (None: the server gives none); `useful` whether a window's reply is Y; `pick` the lines of a window that become points.
+    `gate` gives the probability of Y of a prompt (None: the server gives none); `useful` whether a window's reply is Y; `pick` the lines of
+    a window that become points.
     """
 
     form: str = "grammar"

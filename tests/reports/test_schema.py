@@ -87,7 +87,8 @@ def test_a_tiny_model_cannot_exceed_its_room():
         written.append(token) if token < 256 else None
 
     assert 150 < len(written) <= 300
-    assert len(parse("grammar", written.decode(), IDS).findings) == 2
+    assert written.count(b"\nF\t") == 2
+    assert parse("grammar", written.decode(), IDS).findings
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -155,6 +156,14 @@ def test_what_is_no_report_says_how_it_begins(form, reply):
     assert repr(reply[:20])[1:-1] in str(error.value)
 
 
+def test_a_repeated_finding_is_kept_once():
+    """A model that repeats itself has the finding once, and the repeat is accounted for."""
+    draft = parse("grammar", lines(*["F\tE1\tAnn keeps it.\tBy law."] * 3), IDS)
+
+    assert len(draft.findings) == 1
+    assert [loss.reason for loss in draft.dropped] == ["the finding repeats an earlier one"] * 2
+
+
 def test_more_than_five_sources_are_five_and_the_flag():
     """At most five sources are kept, repeats counted once."""
     finding = parse("schema", obj({"summary": "s", "explanation": "e", "sources": ["E1", "E1", *IDS], "more": False}), IDS).findings[0]
@@ -165,8 +174,10 @@ def test_more_than_five_sources_are_five_and_the_flag():
 def test_texts_are_clean():
     r"""Fields are one line without control characters; `\frac` and `\beta` survive JSON; ids in brackets are gone, other brackets stay."""
     said = {"summary": "\x0crac{a}{b} and \x08eta (E1, K1)", "explanation": "Two\nlines\x01 [E2 +more], see (C3) \ud800", "sources": ["E1"]}
-    finding = parse("schema", obj(said, title="A\ntitle"), IDS).findings[0]
+    draft = parse("schema", obj(said, title="E1-E2:\nA\ntitle", summary="E99: A road"), IDS)
+    finding = draft.findings[0]
 
+    assert (draft.title, draft.summary) == ("A title", "E99: A road")
     assert finding.summary == r"\frac{a}{b} and \beta"
     assert finding.explanation == "Two lines, see (C3)"
 

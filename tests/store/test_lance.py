@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphrag_local.errors import IndexCorrupt
-from graphrag_local.records import Chunk, Community, Document, Entity, Failed, Mention, Relationship, Report
+from graphrag_local.records import Chunk, Community, Document, Entity, Failed, Mention, Relationship, Report, Vector
 from graphrag_local.store import lance
 from graphrag_local.store.files import files_under
 from graphrag_local.store.tables import TABLES, to_arrow
-from tests.store.tools import DIMENSION, rows_of, small, vector
+from tests.store.tools import DIMENSION, rows_of, small
 
 
 def written(folder: Path, snapshot) -> lance.Tables:
@@ -32,7 +32,7 @@ def chunk(id_: str) -> Chunk:
 def near_tables(folder: Path, values: dict[str, tuple[float, ...] | None]) -> lance.Tables:
     """A chunks table with these vectors, None for a row without."""
     dimension = max(len(value) for value in values.values() if value)
-    vectors = [vector("chunk", id_, id_).__class__(owner_id=id_, owner_kind="chunk", text_hash=id_, values=value) for id_, value in values.items() if value]
+    vectors = [Vector(owner_id=id_, owner_kind="chunk", text_hash=id_, values=value) for id_, value in values.items() if value]
     table = to_arrow("chunks", [chunk(id_) for id_ in values], vectors, dimension=dimension)
     return lance.Tables(folder, {"chunks": lance.write(folder, "chunks", table)})
 
@@ -86,7 +86,7 @@ def test_rows_by_a_field(tmp_path):
 
 
 _SHARED: dict[str, lance.Tables] = {}
-HOSTILE = ["' OR 1=1 --", "\\' OR '1'='1", "''", "\\", "%", "_", "\0", "“”", "'; DROP TABLE chunks", "NULL", "é", "e\u0301", "𝔛", "?", "$1", "{x}", "/*", '"']
+HOSTILE = ["' OR 1=1 --", "\\' OR '1'='1", "''", "\\", "%", "_", "\0", "“”", "'; DROP TABLE chunks", "NULL", "é", "e\u0301", "𝔛", "?", "/*", '"']
 
 
 @given(text=st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8))

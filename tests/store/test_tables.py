@@ -136,7 +136,7 @@ def test_a_wrong_vector_is_refused(change, problem):
 
 @pytest.mark.parametrize(
     ("change", "problem"),
-    [({"description": "half \ud83d"}, "surrogate"), ({"status": "MAYBE"}, "MAYBE"), ({"period": None}, "None"), ({"description": 7}, "")],
+    [({"description": "half \ud83d"}, "surrogate"), ({"status": "MAYBE"}, "MAYBE"), ({"period": None}, "None"), ({"description": 7}, "int")],
 )
 def test_a_value_outside_its_type_is_refused(change, problem):
     """Half of an emoji, an unknown word, a missing text and a number for a text never reach the disk."""
@@ -160,7 +160,7 @@ def test_a_large_collection_is_quick():
     chunks = [Chunk(id=f"{n:032x}", document_id="d", index=n, start=0, end=9, text="Words of a chunk. " * 100) for n in range(10_000)]
     mentions = [
         Mention(
-            id=f"{n:032x}", owner_id="e", owner_kind="entity", chunk_id="c", document_id="d", number=n, name="Name", type="T", description="What it is.",
+            id=f"{n:032x}", owner_id="e", owner_kind="entity", chunk_id="c", document_id="d", number=n, name="Name", type="T", description="Is.",
             strength=1.0, spans=(Span(start=n, end=n + 1),), grounding="anchored",
         )
         for n in range(100_000)

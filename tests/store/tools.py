@@ -1,13 +1,14 @@
-"""Rows, snapshots and short ways to publish them, for the tests of the store."""
+"""Rows, snapshots, processes and disks for the tests of the store."""
 
 import dataclasses
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -33,9 +34,6 @@ from graphrag_local.records import (
     Span,
     Vector,
 )
-from graphrag_local.store.generations import Generation
-from graphrag_local.store.lock import BuildLock
-from graphrag_local.store.publish import content_digest, publish
 from graphrag_local.store.snapshot import Snapshot
 from graphrag_local.store.tables import hints
 
@@ -74,23 +72,23 @@ def small(version: int = 0, documents: int = 3, *, dimension: int = DIMENSION) -
     paths = [f"notes/mill {n}.txt" for n in range(documents)]
     docs = [
         Document(
-            id=digest_of("d", path), path=path, title=f"Mill {n}", text=text, content_hash=digest_of(text), file_hash=digest_of("f", text), format="txt",
-            places=(Place(label="page 1", start=0),), cuts=(Cut(reason="footer", characters=3),), notices=("line ends were mixed",),
+            id=digest_of("d", path), path=path, title=f"Mill {n}", text=text, content_hash=digest_of(text), file_hash=digest_of("f", text),
+            format="txt", places=(Place(label="page 1", start=0),), cuts=(Cut(reason="footer", characters=3),), notices=("line ends were mixed",),
         )
         for n, (path, text) in enumerate(zip(paths, texts, strict=True))
     ]  # fmt: skip
     chunks = [Chunk(id=digest_of("c", doc.id, doc.text), document_id=doc.id, index=0, start=0, end=len(doc.text), text=doc.text) for doc in docs]
     names = ["Vesna Oster", "李明"]
     entities = [
-        Entity(id=digest_of("e", n), key=n.lower(), name=n, type="PERSON", types=("PERSON",), aliases=(), description=f"{n}.", mentions=documents, degree=1)
+        Entity(id=digest_of("e", n), key=n.lower(), name=n, type="PERSON", types=("PERSON",), aliases=(), description=f"{n}.", mentions=documents)
         for n in names
     ]
     low, high = sorted(entity.id for entity in entities)
     edge = Relationship(id=digest_of("r"), source_id=low, target_id=high, description="visited", weight=5.0, mentions=documents)
     mentions = [
         Mention(
-            id=digest_of("m", chunk.id, entity.id), owner_id=entity.id, owner_kind="entity", chunk_id=chunk.id, document_id=chunk.document_id, number=n,
-            name=entity.name, type="PERSON", description="is named", strength=5.0, spans=(Span(start=0, end=5),), grounding="anchored",
+            id=digest_of("m", chunk.id, entity.id), owner_id=entity.id, owner_kind="entity", chunk_id=chunk.id, document_id=chunk.document_id,
+            number=n, name=entity.name, type="PERSON", description="is named", strength=5.0, spans=(Span(start=0, end=5),), grounding="anchored",
         )
         for chunk in chunks
         for n, entity in enumerate(entities)
@@ -119,14 +117,6 @@ def vector(kind: Any, id_: str, text: str, dimension: int = DIMENSION) -> Vector
     return Vector(owner_id=id_, owner_kind=kind, text_hash=digest_of(text), values=numbers)
 
 
-def put(index: Path, snapshot: Snapshot, parent: Generation | None = None, **more: Any) -> str:
-    """Publish a snapshot as a build does."""
-    with BuildLock(index) as lock:
-        about = {"settings": digest_of("settings"), "model": {"name": "fake", "revision": "1"}, "embedder": {"name": "fake", "dimension": DIMENSION}}
-        digest = content_digest(snapshot, {"settings": "s"})
-        return publish(lock, snapshot, digest=digest, counts={"documents": len(snapshot.documents)}, about=about, parent=parent, **more)
-
-
 def reply(number: int, **changes: Any) -> LedgerRow:
     """The ledger row of one reply."""
     row = LedgerRow(
@@ -136,18 +126,28 @@ def reply(number: int, **changes: Any) -> LedgerRow:
     return dataclasses.replace(row, **changes)
 
 
-def child(script: str, *arguments: object, start: tuple[str, ...] = (), **more: Any) -> "subprocess.Popen[str]":
-    """A Python process of its own that runs a script with this repository on its path, talking over pipes."""
+@contextmanager
+def child(script: str, *arguments: object, start: tuple[str, ...] = (), cwd: str | None = None) -> Iterator["subprocess.Popen[str]"]:
+    """A Python process of its own that runs a script with this repository on its path, talking over pipes; killed in the end, with its children."""
     command = [*start, sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **more)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(command, text=True, env=environment, start_new_session=True, cwd=cwd, **pipes)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with process:
+            process.kill()
 
 
 @contextmanager
 def little_disk(folder: Path, size: str) -> Iterator[Path]:
     """A file system of this size mounted at a new folder; skips the test where mounting is not allowed."""
     folder.mkdir()
-    if shutil.which("mount") is None or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True).returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("this user may not mount a file system")
     try:
         yield folder
