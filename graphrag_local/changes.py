@@ -28,12 +28,17 @@ def compare(before: Mapping[str, str], now: Iterable[Document], present: Iterabl
     current = {document.path: document.content_hash for document in now}
     read = {file_of(path) for path in current}
     unreadable = set(present) - read
+    folders = tuple(path for path in unreadable if path.endswith("/"))  # folders that cannot be listed may hold anything
+
+    def is_kept(path: str) -> bool:
+        return file_of(path) in unreadable or bool(folders and path.startswith(folders))
+
     missing = [path for path in before if path not in current]
     return Changes(
         new=tuple(sorted(path for path in current if path not in before)),
         edited=tuple(sorted(path for path in current if path in before and before[path] != current[path])),
-        gone=tuple(sorted(path for path in missing if file_of(path) not in unreadable)),
-        kept=tuple(sorted(path for path in missing if file_of(path) in unreadable)),
+        gone=tuple(sorted(path for path in missing if not is_kept(path))),
+        kept=tuple(sorted(path for path in missing if is_kept(path))),
         same=sum(1 for path in current if before.get(path) == current[path]),
     )
 

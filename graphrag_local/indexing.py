@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from graphrag_local.engine.models import models_folder
 from graphrag_local.errors import GraphragError, IndexCorrupt, IndexMismatch, IndexMissing
 from graphrag_local.flow import Progress
 from graphrag_local.pipeline import Built, Run, build
@@ -17,7 +18,7 @@ from graphrag_local.store.ledger import Ledger
 from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.publish import content_digest, publish
 from graphrag_local.store.runlog import RunLog
-from graphrag_local.wiring import ModelSide, models_folder, open_model_side
+from graphrag_local.wiring import ModelSide, open_model_side
 
 
 class ShownProgress(Progress, AbstractContextManager[Any], Protocol):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from graphrag_local.engine.base import Embedder
+from graphrag_local.engine.base import Embedder, EmbedderCard
 from graphrag_local.errors import GraphragError, IndexMismatch, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.query.ask import MODES, ask, retrieve
@@ -95,7 +95,7 @@ def refuse_bad_question(question: str, mode: str) -> None:
 def same_embedder(manifest: dict[str, Any], embedder: Embedder) -> None:
     """Raise IndexMismatch when the index's vectors were made by another embedder than the one at hand."""
     made, now = manifest["about"]["models"], embedder.card
-    if made["dimension"] and now.dimension and (made["embedder"], made["embedder_revision"]) != (now.name, now.revision):
+    if made["dimension"] and now.dimension and not now.same_as(EmbedderCard(name=made["embedder"], revision=made["embedder_revision"], dimension=made["dimension"])):
         raise IndexMismatch(
             f"The index's vectors were made by {made['embedder']} ({made['embedder_revision']}, {made['dimension']} numbers); "
             f"now {now.name} ({now.revision}, {now.dimension}) is configured.",

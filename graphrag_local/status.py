@@ -56,7 +56,7 @@ def _document_row(document: Document) -> dict[str, Any]:
 
 
 def _nothing(interrupted: dict[str, Any] | None) -> dict[str, Any]:
-    counts = {name: 0 for name in ("documents", "chunks", "entities", "relationships", "claims", "reports", "failures")}
+    counts = dict.fromkeys(("documents", "chunks", "entities", "relationships", "claims", "reports", "failures"), 0)
     return {
         "generation": "", "digest": "", "created": "", "counts": counts | {"communities": []},
         "last_build": {"seconds": 0.0, "calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "by_stage": {}},

@@ -214,7 +214,7 @@ def _engine_url(project: ProjectFolder) -> str:
 
 def _local_embedder(project: ProjectFolder, entry: ModelEntry) -> Embedder:
     go_offline()
-    from graphrag_local.engine.embed import LocalEmbedder
+    from graphrag_local.engine.embed_local import LocalEmbedder
 
     assert entry.folder is not None
     return LocalEmbedder(entry.folder, project.settings.vectors)

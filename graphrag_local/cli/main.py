@@ -63,7 +63,7 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _quit(1)
-    except Exception as error:  # noqa: BLE001 - the outermost door: whatever is not foreseen ends in one sentence
+    except Exception as error:
         if os.environ.get("GRAPHRAG_LOCAL_DEBUG"):
             raise
         _quit(1, f"unexpected {type(error).__name__}: {error}", "Set GRAPHRAG_LOCAL_DEBUG=1 and run again for the traceback, and please report it.")

@@ -22,8 +22,8 @@ def run(
     """
     import uvicorn
 
-    from graphrag_local.server.app import create_app
     from graphrag_local.project import open_project
+    from graphrag_local.server.app import create_app
     from graphrag_local.wiring import running_engine
 
     extra = (f"engine.url={engine_url}",) if engine_url else ()

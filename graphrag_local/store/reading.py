@@ -25,7 +25,12 @@ class StoredIndex:
     @classmethod
     def open(cls, index: Path) -> Self:
         """The current generation; raises IndexMissing, IndexCorrupt or IndexMismatch."""
-        return cls(open_current(index))
+        generation = open_current(index)
+        try:
+            return cls(generation)
+        except BaseException:
+            generation.close()
+            raise
 
     def close(self) -> None:
         """Let the generation go."""

@@ -16,7 +16,8 @@ def tied(source, target, strength=5.0, description="knows", spans=((0, 4),)):
 
 
 def claimed(subject, other=-1, description="was fined", status="TRUE"):
-    return ClaimMention(subject=subject, object=other, type="fine", status=status, period="1903", description=description, spans=(Span(start=0, end=4),))
+    spans = (Span(start=0, end=4),)
+    return ClaimMention(subject=subject, object=other, type="fine", status=status, period="1903", description=description, spans=spans)
 
 
 def said(*entities, relationships=(), claims=(), document="d0", index=0):

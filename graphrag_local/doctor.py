@@ -1,0 +1,102 @@
+"""`doctor`: looks at everything that `index` and `query` need, and says what to do about each problem."""
+
+import shutil
+import time
+from typing import Any
+
+from graphrag_local.documents.scan import scan
+from graphrag_local.engine.base import FreeText, Request
+from graphrag_local.engine.launch import detect_device
+from graphrag_local.engine.models import models_folder
+from graphrag_local.errors import GraphragError, IndexMissing
+from graphrag_local.project import ProjectFolder
+from graphrag_local.prompting import Message
+from graphrag_local.store.generations import verify
+from graphrag_local.store.ledger import Ledger
+from graphrag_local.store.reading import StoredIndex
+from graphrag_local.wiring import open_model_side
+
+LOW_DISK_MB = 500
+SPEED_TOKENS = 32
+
+
+def _row(what: str, state: str, found: str, hint: str = "") -> dict[str, Any]:
+    return {"what": what, "state": state, "found": found, "hint": hint}
+
+
+async def examine(project: ProjectFolder) -> list[dict[str, Any]]:
+    """One row per thing looked at: what, state (ok, warn, fail), found, hint."""
+    rows = [_row("settings", "ok", str(project.folder)), _collection(project), _disk(project), _row("models folder", "ok", str(models_folder()))]
+    rows.append(_row("device", "ok", detect_device()))
+    rows += await _model_side(project)
+    rows += _index(project)
+    return rows
+
+
+def _collection(project: ProjectFolder) -> dict[str, Any]:
+    try:
+        found = scan(project.input_root, project.settings.documents)
+    except GraphragError as error:
+        return _row("collection", "fail", str(error), error.hint)
+    if not found.found:
+        return _row("collection", "fail", f"{project.input_root} holds no file to read", "Put documents there, or point documents.input at them.")
+    problems = f", {len(found.failures)} that will not be read" if found.failures else ""
+    return _row("collection", "ok", f"{len(found.found)} files{problems}")
+
+
+def _disk(project: ProjectFolder) -> dict[str, Any]:
+    free = shutil.disk_usage(project.folder).free // 2**20
+    state = "ok" if free >= LOW_DISK_MB else "warn"
+    return _row("disk", state, f"{free:,} MB free", "" if state == "ok" else "Make room before indexing.")
+
+
+async def _model_side(project: ProjectFolder) -> list[dict[str, Any]]:
+    said: list[str] = []
+    try:
+        side = await open_model_side(project, None, said.append)
+    except GraphragError as error:
+        return [_row("model", "fail", str(error), error.hint)]
+    try:
+        card, embedder = side.model.card, side.embedder.card
+        rows = [_row("model", "ok", f"{card.name} ({card.revision}), window {card.context_tokens:,}, {card.form} constraints")]
+        rows += [_row("model", "warn", notice) for notice in side.notices]
+        exact = "its own tokenizer" if side.model.counter.exact else f"{side.model.counter.name} (budgets are kept cautiously)"
+        rows.append(_row("token counts", "ok" if side.model.counter.exact else "warn", exact))
+        rows.append(await _speed(side.model))
+        shown = f"{embedder.name} ({embedder.dimension} numbers)" if embedder.dimension else "none: passages are found by words only"
+        return [*rows, _row("embedder", "ok" if embedder.dimension else "warn", shown)]
+    finally:
+        await side.close()
+
+
+async def _speed(model: Any) -> dict[str, Any]:
+    question = (Message(role="user", content="Count from one upwards, in words."),)
+    began = time.monotonic()
+    try:
+        reply = await model.generate(Request(messages=question, constraint=FreeText(), max_tokens=SPEED_TOKENS, purpose="probe", priority=0))
+    except GraphragError as error:
+        if getattr(error, "outcome", "") != "cut_off":
+            return _row("speed", "fail", str(error), error.hint)
+        reply = getattr(error, "reply", None)
+    tokens = reply.usage.completion_tokens if reply is not None else SPEED_TOKENS
+    return _row("speed", "ok", f"{tokens / max(time.monotonic() - began, 1e-3):.0f} tokens/s for one request alone")
+
+
+def _index(project: ProjectFolder) -> list[dict[str, Any]]:
+    try:
+        index = StoredIndex.open(project.index)
+    except IndexMissing:
+        return [_row("index", "warn", "there is no finished index yet", "Run `graphrag-local index`.")]
+    except GraphragError as error:
+        return [_row("index", "fail", str(error), error.hint)]
+    generation = index.generation
+    index.close()
+    problems = list(verify(project.index))
+    try:
+        with Ledger.open(project.index / "ledger.sqlite") as ledger:
+            problems += ledger.verify()
+    except GraphragError as error:
+        problems.append(str(error))
+    if problems:
+        return [_row("index", "fail", problem, "Run `graphrag-local index`: it repairs from the ledger.") for problem in problems]
+    return [_row("index", "ok", f"generation {generation}, every file as published")]
