@@ -102,7 +102,9 @@ def _grammar(shape: Shape) -> str:
     claim = f'"!" NUM "\\t" NUM0 "\\t" TEXT "\\t" ({alternation(STATUSES)}) "\\t" TEXT "\\t" sentences "\\t" TEXT "\\n"'
     lines = [
         "%llguidance {}",
-        f"start: entities relationships {'claims' if shape.claims else ''} {glean}",
+        f"start: records {'claims' if shape.claims else ''} {glean}",
+        # A relationship needs two entities before it, and a tiny model (the one with spans) must name something: else it skips to what is easier.
+        f"records: entity{{{1 if shape.spans else 0},1}} | entity{{2,{max(2, shape.max_entities)}}} relationships",
         f"entities: entity{{0,{shape.max_entities}}}",
         f"relationships: relationship{{0,{shape.max_relationships}}}",
         f'entity: NUM "\\t" name "\\t" type "\\t" sentences{description} "\\n"',
@@ -112,11 +114,11 @@ def _grammar(shape: Shape) -> str:
         f"sentence: {alternation(range(1, shape.sentences + 1))}",
         f"type: {alternation(shape.types)}",
         *_name_rules(shape),
-        "NUM: /[1-9][0-9]?/",
+        f"NUM: /{'|'.join(str(n) for n in range(shape.max_entities * (1 + shape.gleanings), 0, -1))}/",
         "STRENGTH: /10|[1-9]/",
     ]
     if shape.claims:
-        lines += [f"claims: claim{{0,{shape.max_relationships}}}", f"claim: {claim}", "NUM0: /0|[1-9][0-9]?/"]
+        lines += [f"claims: claim{{0,{shape.max_relationships}}}", f"claim: {claim}", 'NUM0: "0" | NUM']
     if not shape.quote or shape.claims or not shape.spans:
         lines.append(TEXT_TERMINAL)
     return "\n".join(lines) + "\n"
