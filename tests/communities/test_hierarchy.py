@@ -14,7 +14,7 @@ SEED = 3735928559
 
 
 def clique(prefix, size):
-    return {pair: 1.0 for pair in combinations([f"{prefix}{index:03d}" for index in range(size)], 2)}
+    return dict.fromkeys(combinations([f"{prefix}{index:03d}" for index in range(size)], 2), 1.0)
 
 
 def nodes_of(edges):
