@@ -14,7 +14,7 @@ from graphrag_local.settings import ReportSettings
 from graphrag_local.tokens import count_messages
 
 STAGE = "reports"
-# Tokens of a reply in lines, from reports of 7 to 14B models: what comes before the findings, and one finding with its ids.
+# Tokens of a reply in lines, our estimate (not measured on a large model): what comes before the findings, and one finding with its ids.
 HEAD_TOKENS = 240
 FINDING_TOKENS = 190
 # Room below which a head or a finding is not asked for; a tiny model writes shorter ones, held to it by its grammar.
