@@ -17,7 +17,7 @@ from graphrag_local.records import Chunk, Extraction, Failed, Span
 from graphrag_local.settings import ExtractionSettings
 from graphrag_local.text import size
 
-# Reply tokens of one entity or relationship record with a description of one sentence, measured on line records; quotes need no description.
+# Reply tokens of one entity or relationship record with a description of one sentence, our estimate (not measured); quotes need no description.
 TOKENS_PER_RECORD = 40
 TOKENS_PER_QUOTED_RECORD = 22
 SMALLEST_REPLY = 64  # a reply squeezed below this is not attempted

@@ -17,7 +17,7 @@ from graphrag_local.text import one_line
 MAX_SOURCES = 5
 SHAPE_TOKENS = 12  # letters, tabs, rating and line ends of a reply in lines, besides its findings
 FINDING_SHAPE_TOKENS = 26  # the same for one finding, with five ids
-# How a tight room is shared out: title, summary, reason of the rating; summary and explanation of each finding (our choice, from replies read).
+# How a tight room is shared out: title, summary, reason of the rating; summary and explanation of each finding (our estimate).
 _SHARES = {"title": 1.0, "summary": 4.0, "why": 2.0, "point": 1.5, "explanation": 4.0}
 
 
