@@ -132,7 +132,7 @@ class ReportSettings(Section):
     """What is written about communities (algorithms §6)."""
 
     write: Literal["eager", "lazy", "all"] = "eager"
-    """`eager`: levels 0 and 1 now, the rest on first use; `lazy`: all on first use; `all`: every community now."""
+    """`eager`: levels 0 and 1 now, with the deeper ones that theirs stand on, the rest on first use; `lazy`: all on first use; `all`: every community now."""
     context_tokens: Positive = 8000
     """Room for the elements of a community."""
     min_tokens: Natural = 600
@@ -162,6 +162,10 @@ class VectorsSettings(Section):
     """Instruction put before a text (part of the fingerprint)."""
     batch: Positive = 32
     """Texts per call."""
+
+    def prefixes(self) -> dict[str, str]:
+        """The instructions around questions and texts: as much a part of what made an index's vectors as the model."""
+        return {"query_prefix": self.query_prefix, "text_prefix": self.text_prefix}
 
 
 class EngineSettings(Section):
@@ -295,7 +299,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "chunks": {"min_tokens": 100, "max_tokens": 400},
         "extraction": {"max_entities": 6, "max_relationships": 4, "max_gleanings": 0, "max_reply_tokens": 320, "canonical": False},
         "describe": {"max_reply_tokens": 80},
-        "reports": {"write": "lazy", "min_tokens": 60, "context_tokens": 900, "max_findings": 2, "max_reply_tokens": 220},
+        "reports": {"write": "eager", "min_tokens": 60, "context_tokens": 900, "max_findings": 2, "max_reply_tokens": 220},
         "query": {"window_tokens": 1400, "reduce_tokens": 900, "max_points": 2, "max_paragraphs": 2, "map_reply_tokens": 120,
                   "reply_tokens": 220, "refusal_margin": -1.0, "gate": 0.0, "top_chunks": 4},
     },
@@ -367,7 +371,8 @@ def load(project: Path, overrides: tuple[str, ...] = (), environment: Mapping[st
         dotted, sign, text = override.partition("=")
         if not sign:
             raise SettingsError(f"--set {override!r} is not section.key=value.", hint="Write --set engine.url=http://127.0.0.1:8000/v1")
-        _put(tree, dotted.strip(), _typed(dotted.strip(), text.strip()), "--set")
+        name = dotted.strip()
+        _put(tree, name, _typed(name, text if name.endswith("_prefix") else text.strip()), "--set")
     for section, values in PRESETS.get(str(tree.get("preset", "")), {}).items():
         tree[section] = values | tree.get(section, {})
     try:

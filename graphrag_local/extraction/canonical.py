@@ -5,11 +5,12 @@ none and cost no call. The reply pairs numbers of listed names, so a canonical n
 reversible (a mention keeps its own name) and local to the document, so that an edit elsewhere does not ripple.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from graphrag_local.engine.base import Model, Request, ask
-from graphrag_local.errors import ContextOverflow, ReplyInvalid
-from graphrag_local.extraction.ground import passage_of
+from graphrag_local.errors import ContextOverflow, ReplyInvalid, reason_of
+from graphrag_local.extraction.ground import Passage
 from graphrag_local.extraction.schema import canonical_constraint, parse_canonical
 from graphrag_local.prompting import Prompt
 from graphrag_local.records import Chunk, EntityMention, Extraction
@@ -20,23 +21,36 @@ LONGEST_SENTENCE = 240  # characters of the sentence shown beside a name
 
 
 def candidates(extractions: list[Extraction]) -> list[EntityMention]:
-    """One mention per name that could mean the same as another name of the document, in order of first appearance."""
+    """One mention per name that could mean the same as another name of the document, in order of first appearance.
+
+    Two names could where all words of three letters or more of one are among those of the other, or one is the initials of the other.
+    """
     first: dict[str, EntityMention] = {}
     for extraction in extractions:
         for mention in extraction.entities:
             first.setdefault(name_key(mention.name), mention)
-    found = [m for key, m in first.items() if any(_related(m, other) for k, other in first.items() if k != key)]
-    return found[:MOST_NAMES]
+    parts = {key: frozenset(word for word in words(mention.name) if len(word) > 2) for key, mention in first.items()}
+    with_word: dict[str, set[str]] = {}
+    for key, own in parts.items():
+        for word in own:
+            with_word.setdefault(word, set()).add(key)
+    found: set[str] = set(_initials(first))
+    for key, own in parts.items():  # asked of the shorter name only, so that a book's thousands of names are not compared with each other
+        fuller = set.intersection(*sorted((with_word[word] for word in own), key=len)) - {key} if own else set()
+        found |= fuller | {key} if fuller else set()
+    return [mention for key, mention in first.items() if key in found][:MOST_NAMES]
 
 
-def _related(a: EntityMention, b: EntityMention) -> bool:
-    """Whether two names share a word of three letters or more, or one is the initials of the other."""
-    own, theirs = {w for w in words(a.name) if len(w) > 2}, {w for w in words(b.name) if len(w) > 2}
-    if own & theirs and (own <= theirs or theirs <= own):
-        return True
-    short, long = sorted((a.name, b.name), key=len)
-    initials = "".join(word[0] for word in long.split() if word[:1].isupper())
-    return len(short) >= 2 and short.replace(".", "") == initials
+def _initials(names: dict[str, EntityMention]) -> Iterator[str]:
+    """The keys of names that are the initials of a longer one, and of those."""
+    fuller: dict[str, list[tuple[str, str]]] = {}
+    for key, mention in names.items():
+        initials = "".join(word[0] for word in mention.name.split() if word[:1].isupper())
+        fuller.setdefault(initials, []).append((key, mention.name))
+    for key, mention in names.items():
+        if len(mention.name) >= 2:
+            longer = [other for other, name in fuller.get(mention.name.replace(".", ""), ()) if len(name) > len(mention.name)]
+            yield from [*longer, key] if longer else ()
 
 
 async def make_canonical(
@@ -60,14 +74,14 @@ async def make_canonical(
     try:
         pairs, _ = await ask(model, request, parse_canonical(model.card.form))
     except (ReplyInvalid, ContextOverflow) as error:
-        return extractions, f"the names of this document stay as they are: {error}"
+        return extractions, f"the names of this document stay as they are: {reason_of(error)}"
     return [_renamed(extraction, _choose(names, pairs)) for extraction in extractions], ""
 
 
 def _sentence(name: EntityMention, extractions: list[Extraction], chunks: dict[str, Chunk]) -> str:
     for extraction in extractions:
         if name in extraction.entities and name.spans:
-            passage = passage_of(chunks[extraction.chunk_id])
+            passage = Passage(chunks[extraction.chunk_id], name.spans)
             return one_line(neutralise(passage.text_of(name.spans[0])))[:LONGEST_SENTENCE]
     return ""
 

@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import regex
+
 from graphrag_local.engine.base import Choice, Model, Reply, Request, ask
-from graphrag_local.errors import ContextOverflow, ReplyInvalid
+from graphrag_local.errors import ContextOverflow, ReplyInvalid, reason_of
 from graphrag_local.extraction.ground import Passage, ground, numbered, passage_of
 from graphrag_local.extraction.schema import Drafts, GroundingMode, Shape, constraint, parse
 from graphrag_local.prompting import Message, Prompt
@@ -20,6 +22,8 @@ from graphrag_local.text import size
 # Reply tokens of one entity or relationship record with a description of one sentence, our estimate (not measured); quotes need no description.
 TOKENS_PER_RECORD = 40
 TOKENS_PER_QUOTED_RECORD = 22
+MISSED = ("Y", "N")  # the answers to `missed`
+LONGEST_WORD = 60  # characters of a word in a name that is confined to the passage
 SMALLEST_REPLY = 64  # a reply squeezed below this is not attempted
 
 
@@ -58,9 +62,10 @@ class Extractor:
     def shape(self, passage: Passage) -> Shape:
         """What a reply about this passage may hold: arrays bounded by the passage's size, so that the longest sensible reply fits."""
         per_record = TOKENS_PER_QUOTED_RECORD if self.quote else TOKENS_PER_RECORD
-        most = max(2, self.settings.max_reply_tokens // (2 * per_record))
-        plausible = 4 + int(size(passage.text) / 6)
-        shown = " ".join(passage.shown).replace('"', "'").replace("\\", "/")
+        most = max(2, self.settings.max_reply_tokens // per_record)  # both lists this long do not fit, but a reply that is cut off is halved
+        plausible = 8 + int(size(passage.text) / 3)  # a list of names has one for three tokens
+        shown = " ".join(passage.shown)
+        confined = self.mode == "span" and self.model.card.form == "grammar"
         return Shape(
             form=self.model.card.form,
             types=self.types,
@@ -70,8 +75,10 @@ class Extractor:
             quote=self.quote,
             claims=self.settings.claims,
             gleanings=self.in_reply_gleanings,
-            spans=shown if self.mode == "span" and self.model.card.form == "grammar" else "",
+            spans=_nameable(shown) if confined else "",
             unsegmented=_unsegmented(shown),
+            # Left free, a model this small takes any words; in scripts with capitals names begin with one, German nouns and headings besides.
+            capitals=self.model.card.tiny and bool(_NAME_LIKE.search(shown)),
         )
 
     def reply_tokens(self, shape: Shape) -> int:
@@ -98,9 +105,9 @@ class Extractor:
         shape, messages = self.shape(passage), self.messages(passage)
         wanted = self.reply_tokens(shape)
         tokens = wanted
-        while tokens > SMALLEST_REPLY and not self.model.fits(messages, tokens):
+        while not (fitting := self.model.fits(messages, tokens)) and tokens > SMALLEST_REPLY:
             tokens = max(SMALLEST_REPLY, int(tokens * 0.8))
-        if not self.model.fits(messages, tokens) or (tokens < wanted // 2 and len(passage.spans) > 1):
+        if not fitting or (tokens < wanted // 2 and len(passage.spans) > 1):
             window = self.model.card.context_tokens
             raise ContextOverflow(f"The passage does not fit the model's window of {window} tokens.", window=window)
         return (
@@ -110,6 +117,7 @@ class Extractor:
                 max_tokens=tokens,
                 purpose="extract",
                 logprobs=shape.gleanings > 0 and self.model.card.logprobs,
+                decides=MISSED,
                 affinity=passage.chunk.id,
                 documents=(passage.chunk.document_id,),
             ),
@@ -117,12 +125,24 @@ class Extractor:
         )
 
 
+_NAME_LIKE = regex.compile(r"(?:^|\s)[\p{Lu}\p{Lt}\p{Lo}\p{N}][\p{L}\p{N}]")
 _SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f]")
 
 
 def _unsegmented(text: str) -> bool:
     """Whether at least a fifth of the letters belong to scripts without spaces between words (Han, kana, Thai, Lao, Burmese)."""
-    return len(_SPACELESS.findall(text)) * 5 > sum(character.isalpha() for character in text)
+    found = 0 if text.isascii() else len(_SPACELESS.findall(text))
+    return found > 0 and found * 5 > sum(character.isalpha() for character in text)
+
+
+def _nameable(text: str) -> str:
+    """A passage as names may be taken from it: a mark that no name goes over stands in place of a word too long for a name.
+
+    A few hundred characters without a blank make the lexer of a server give up, and the server answers 500.
+    """
+    if _unsegmented(text):
+        return text
+    return " ".join(word if len(word) <= LONGEST_WORD else "." for word in text.split(" "))
 
 
 async def extract_chunk(chunk: Chunk, extractor: Extractor) -> tuple[Extraction, tuple[Failed, ...]]:
@@ -141,13 +161,15 @@ async def extract_chunk(chunk: Chunk, extractor: Extractor) -> tuple[Extraction,
 
 async def _extract(passage: Passage, extractor: Extractor, halvings: int) -> list[tuple[Extraction | None, Failed | None]]:
     """The extractions of a passage; `halvings` is how often a reply that was cut off may still be answered by halving."""
+    nameable = extractor.shape(passage).spans or passage.text
+    if not any(character.isalnum() for character in nameable):  # a rule, an ornament or one endless word, in which no name can be
+        return [(Extraction(chunk_id=passage.chunk.id, document_id=passage.chunk.document_id), None)]
     try:
-        extractor.request(passage)
         return [(await _ask(passage, extractor), None)]
     except ContextOverflow as error:
         if len(passage.spans) > 1 or (longer := _cut_sentence(passage)) is None:
             if len(passage.spans) == 1:
-                return [(None, _failed(passage, f"one sentence does not fit the model's window: {error}"))]
+                return [(None, _failed(passage, f"one sentence does not fit the model's window: {reason_of(error)}"))]
             return [found for half in passage.halves() for found in await _extract(half, extractor, halvings)]
         return [found for half in longer for found in await _extract(half, extractor, halvings)]
     except ReplyInvalid as error:
@@ -203,7 +225,7 @@ def _reseeded(model: Model) -> Model:
 
 def _missed_logprob(reply: Reply) -> float | None:
     """The log-probability of the Y or N that followed `missed`: the last such token of the reply."""
-    return next((value for token, value in reversed(reply.logprobs) if token.strip(' "\t\n') in ("Y", "N")), None)
+    return next((value for token, value in reversed(reply.logprobs) if token.strip(' "\t\n') in MISSED), None)
 
 
 async def _glean(request: Request, reply: Reply, drafts: Drafts, extractor: Extractor) -> Drafts:
@@ -211,19 +233,18 @@ async def _glean(request: Request, reply: Reply, drafts: Drafts, extractor: Extr
     read = parse(extractor.model.card.form, extractor.quote)
     messages = (*request.messages, Message(role="assistant", content=reply.text))
     for _ in range(extractor.settings.max_gleanings):
-        question = extractor.glean_prompt.render(step="ask")
-        gate = replace(request, messages=(*messages, *question), constraint=Choice(options=("Y", "N")), max_tokens=4)
-        if not extractor.model.fits(gate.messages, request.max_tokens):
+        asking = (*messages, *extractor.glean_prompt.render(step="ask"))
+        listing = (*asking, Message(role="assistant", content="Y"), *extractor.glean_prompt.render(step="list"))
+        if not extractor.model.fits(listing, request.max_tokens):
             return replace(drafts, bad=(*drafts.bad, "gleaning left out: the conversation does not fit the window"))
-        answer = (await extractor.model.generate(gate)).text.strip()
-        if answer != "Y":
-            return drafts
-        messages = (*gate.messages, Message(role="assistant", content="Y"), *extractor.glean_prompt.render(step="list"))
         try:
-            more, reply = await ask(extractor.model, replace(request, messages=messages), read, tries=1)
+            gate = replace(request, messages=asking, constraint=Choice(options=("Y", "N")), max_tokens=4)
+            if (await extractor.model.generate(gate)).text.strip() != "Y":
+                return drafts
+            more, reply = await ask(extractor.model, replace(request, messages=listing), read, tries=1)
         except ReplyInvalid as error:
             return replace(drafts, missed=True, bad=(*drafts.bad, f"gleaning failed: {error}"))
-        messages = (*messages, Message(role="assistant", content=reply.text))
+        messages = (*listing, Message(role="assistant", content=reply.text))
         drafts = _append(drafts, more)
     return drafts
 

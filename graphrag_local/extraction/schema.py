@@ -14,6 +14,8 @@ from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar,
 from graphrag_local.ids import canonical_json
 
 MAX_SENTENCES_CITED = 4
+MOST_NAME_WORDS = 8  # of a name confined to the passage (our choice: the longest official names of bodies and events)
+MOST_NAME_LETTERS = 30  # the same for scripts without spaces
 STATUSES = ("TRUE", "FALSE", "SUSPECTED")
 
 
@@ -22,7 +24,8 @@ class Shape:
     """What one extraction reply may hold: the settings and the passage, reduced to what the constraint depends on.
 
     `spans` is the passage as it is shown when names are confined to its words, "" when they are free; `unsegmented` says that its script has
-    no spaces. `gleanings` is how many rounds the reply may go on after its `missed` question.
+    no spaces, `capitals` that names are runs of words with capitals, digits or letters without case. `gleanings` is how many rounds the reply may
+    go on after its `missed` question.
     """
 
     form: Form
@@ -35,6 +38,7 @@ class Shape:
     gleanings: int
     spans: str = ""
     unsegmented: bool = False
+    capitals: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +91,14 @@ def constraint(shape: Shape) -> Constraint:
     return Grammar(lark=_grammar(shape)) if shape.form == "grammar" else schema_of(_schema(shape))
 
 
-def alternation(values: tuple[str, ...] | range) -> str:
+def alternation(values: tuple[str, ...]) -> str:
     """A Lark rule body that is exactly one of these strings."""
     return " | ".join(canonical_json(str(value)) for value in values)
+
+
+def _numbers_to(most: int) -> str:
+    """The body of a Lark terminal that is exactly one of 1 to `most`; as a rule each number would be an item of the parser."""
+    return f"/{'|'.join(str(number) for number in range(most, 0, -1))}/"
 
 
 def _grammar(shape: Shape) -> str:
@@ -110,11 +119,11 @@ def _grammar(shape: Shape) -> str:
         f'entity: NUM "\\t" name "\\t" type "\\t" sentences{description} "\\n"',
         f'relationship: NUM "-" NUM "\\t" STRENGTH "\\t" sentences{description} "\\n"',
         *rules,
-        f'sentences: sentence ("," sentence){{0,{MAX_SENTENCES_CITED - 1}}}',
-        f"sentence: {alternation(range(1, shape.sentences + 1))}",
+        f'sentences: SENTENCE ("," SENTENCE){{0,{MAX_SENTENCES_CITED - 1}}}',
+        f"SENTENCE: {_numbers_to(shape.sentences)}",
         f"type: {alternation(shape.types)}",
         *_name_rules(shape),
-        f"NUM: /{'|'.join(str(n) for n in range(shape.max_entities * (1 + shape.gleanings), 0, -1))}/",
+        f"NUM: {_numbers_to(shape.max_entities * (1 + shape.gleanings))}",
         "STRENGTH: /10|[1-9]/",
     ]
     if shape.claims:
@@ -124,13 +133,31 @@ def _grammar(shape: Shape) -> str:
     return "\n".join(lines) + "\n"
 
 
+_ENDS = ".!?:;…。！？｡．؟۔।॥։።។"
+
+
 def _name_rules(shape: Shape) -> list[str]:
     if not shape.spans:
         return ["name: TEXT"]
     kind = "substring_chars" if shape.unsegmented else "substring_words"
-    # The guard refuses the empty string and blanks or punctuation at the ends of a name (design-review §1.2).
-    guard = r"""/[^\s,;:.!?()"'\-](.*[^\s,;:.!?("\-])?/"""
-    return ["name: NAME", f"NAME: SUB & {guard}", f"SUB: %regex {{{canonical_json(kind)}: {canonical_json(shape.spans)}}}"]
+    # The guard refuses the empty string, blanks or punctuation at the ends of a name (design-review §1.2), and what stands in the passage as
+    # it is shown for a look-alike of our marks, because the document has another character there.
+    guard = r"""/[^\s,;:.!?()"'*_#\-‹›⁅＃]([^‹›⁅＃]*[^\s,;:.!?("*_\-‹›⁅＃])?/"""
+    return ["name: NAME", f"NAME: SUB & {guard} & {_short(shape)}", f"SUB: %regex {{{canonical_json(kind)}: {canonical_json(shape.spans)}}}"]
+
+
+def _short(shape: Shape) -> str:
+    """Names of few words that do not go on over the end of a sentence (a full stop after a short word may be an abbreviation's).
+
+    Without it a tiny model copies on to its reply's limit, and the whole reply is lost. Inside the passage's own words a bound costs nothing.
+    """
+    if shape.unsegmented:
+        return rf"/[^{_ENDS}]{{1,{MOST_NAME_LETTERS}}}/"
+    closers = r""")"'*_\]»”"""
+    if shape.capitals:  # "Bank of the North", "3 Mill Lane", "J. M. Orr"
+        head = r"[\p{Lu}\p{Lt}\p{Lo}\p{N}]"
+        return rf"/({head}([^\s{_ENDS}{closers}]*|\S?\.) (\p{{Ll}}{{1,3}} ){{0,2}}){{0,{MOST_NAME_WORDS // 2}}}{head}\S*/"
+    return rf"/((\S*[^\s{_ENDS}{closers}][{closers}]*|\S{{1,4}}\.) ){{0,{MOST_NAME_WORDS - 1}}}\S+/"
 
 
 def _schema(shape: Shape) -> dict[str, Any]:
@@ -217,10 +244,12 @@ def _parse_json(text: str) -> Drafts:
         raise ValueError(f"it has no list of entities; it begins {text[:80]!r}")
     missed = value.get("missed") == "Y"
     bad: list[str] = []
-    more = ("more_entities", "more_relationships") if missed else ("", "")
-    entities = _each(value["entities"], _entity, bad) + _each(value.get(more[0]), _entity, bad)
-    relationships = _each(value.get("relationships"), _relationship, bad) + _each(value.get(more[1]), _relationship, bad)
+    # What stands there counts, whatever `missed` says: a schema cannot make the lists depend on it.
+    entities = _each(value["entities"], _entity, bad) + _each(value.get("more_entities"), _entity, bad)
+    relationships = _each(value.get("relationships"), _relationship, bad) + _each(value.get("more_relationships"), _relationship, bad)
     claims = _each(value.get("claims"), _claim, bad)
+    if bad and not entities:
+        raise ValueError(f"none of its records could be read, such as {bad[0]}")
     return Drafts(entities=tuple(entities), relationships=tuple(relationships), claims=tuple(claims), missed=missed, bad=tuple(bad))
 
 
@@ -235,23 +264,44 @@ def _each(items: Any, read: Callable[[dict[str, Any]], Any], bad: list[str]) -> 
 
 
 def _entity(item: dict[str, Any]) -> EntityDraft:
-    kind, description = str(item.get("type", "")), str(item.get("description", ""))
-    return EntityDraft(name=str(item["name"]), type=kind, description=description, sentences=_numbers(item.get("sentences")))
+    kind, description = _said(item.get("type")), _said(item.get("description"))
+    return EntityDraft(name=_text(item["name"]), type=kind, description=description, sentences=_numbers(item.get("sentences")))
+
+
+def _text(value: Any) -> str:
+    """A text or a number as text; TypeError for what is neither."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError("not a text")
+    return str(value)
+
+
+def _said(value: Any) -> str:
+    """What a field that may be left out says: null, a list or an object say nothing."""
+    return value if isinstance(value, str) else ""
 
 
 def _end(value: Any) -> int | str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    return int(value) if str(value).isdigit() else str(value)
+    text = _text(value).strip()
+    whole = re.fullmatch(r"([0-9]{1,9})(?:\.0*)?", text)
+    return int(whole.group(1)) if whole else text
+
+
+def _strength(value: Any) -> float:
+    """A strength from 1 to 10; 1 where there is no number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        first = re.search(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", value) if isinstance(value, str) else None
+        number = float(first.group()) if first else 1.0
+    return min(10.0, max(1.0, number)) if number == number else 1.0
 
 
 def _relationship(item: dict[str, Any]) -> RelationshipDraft:
-    strength = re.match(r"\d+(\.\d+)?", str(item.get("strength", 1)))
     return RelationshipDraft(
         source=_end(item["source"]),
         target=_end(item["target"]),
-        strength=min(10.0, max(1.0, float(strength.group()))) if strength else 1.0,
-        description=str(item.get("description", "")),
+        strength=_strength(item.get("strength", 1)),
+        description=_said(item.get("description")),
         sentences=_numbers(item.get("sentences")),
     )
 
@@ -259,11 +309,11 @@ def _relationship(item: dict[str, Any]) -> RelationshipDraft:
 def _claim(item: dict[str, Any]) -> ClaimDraft:
     return ClaimDraft(
         subject=_end(item["subject"]),
-        object=_end(item.get("object", 0)),
-        type=str(item.get("type", "")),
-        status=str(item.get("status", "")),
-        period=str(item.get("period", "NA")),
-        description=str(item["description"]),
+        object=_end(item.get("object") or 0),
+        type=_said(item.get("type")),
+        status=_said(item.get("status")),
+        period=_said(item.get("period")) or "NA",
+        description=_text(item["description"]),
         sentences=_numbers(item.get("sentences")),
     )
 
@@ -271,8 +321,7 @@ def _claim(item: dict[str, Any]) -> ClaimDraft:
 def canonical_constraint(form: Form, names: int) -> Constraint:
     """Pairs of numbers of listed names: "other form = fullest name"."""
     if form == "grammar":
-        number = alternation(range(1, names + 1))
-        return Grammar(lark=f'%llguidance {{}}\nstart: pair{{0,{names}}} "."\npair: number "=" number "\\n"\nnumber: {number}\n')
+        return Grammar(lark=f'%llguidance {{}}\nstart: pair{{0,{names}}} "."\npair: NUM "=" NUM "\\n"\nNUM: {_numbers_to(names)}\n')
     number_of = {"type": "integer", "minimum": 1, "maximum": names}
     return schema_of(_object({"same": {"type": "array", "items": _object({"form": number_of, "name": number_of}), "maxItems": names}}))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from graphrag_local.engine.base import Model
-from graphrag_local.errors import EngineHung, EngineRefused
+from graphrag_local.errors import EngineHung, EngineRefused, reason_of
 from graphrag_local.extraction.canonical import make_canonical
 from graphrag_local.extraction.extract import Extractor, extract_chunk
 from graphrag_local.extraction.ground import settle
@@ -64,7 +64,7 @@ async def _one_chunk(chunk: Chunk, extractor: Extractor, found: dict[str, Extrac
         found[chunk.id], failed = await extract_chunk(chunk, extractor)
     except (EngineHung, EngineRefused) as error:
         hung = isinstance(error, EngineHung)
-        return (Failed(stage=STAGE, input_id=chunk.id, input=f"chunk {chunk.index + 1}", reason=str(error), retryable=hung),)
+        return (Failed(stage=STAGE, input_id=chunk.id, input=f"chunk {chunk.index + 1}", reason=reason_of(error), retryable=hung),)
     return failed
 
 

@@ -52,6 +52,17 @@ def test_a_chunk_is_read_in_one_call():
     assert all(e.name in "".join(text[s.start - 10 : s.end - 10] for s in e.spans) for e in found.extractions[0].entities)
 
 
+@pytest.mark.parametrize("text", ["* * *\n\n---", "7" * 400, ("ab" * 300 + "\n\n") * 2])
+def test_what_holds_no_name_costs_no_call(text):
+    """A tiny model, which may take names from the passage only, is not asked about ornaments and endless words: its grammar would allow nothing."""
+    history = []
+    found = run([chunk_of(text)], model_of(by_capitals, form="grammar", tiny=True, history=history))
+
+    assert history == []
+    assert found.failures == ()
+    assert found.extractions[0].entities == ()
+
+
 def test_a_cut_off_reply_is_asked_again_in_halves():
     """A reply at its length limit is not repaired: each half of the sentences is asked, and both count."""
     history = []

@@ -1,6 +1,7 @@
 """Both forms of a reply read into the same drafts; grammars accept what they should and nothing else."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from llguidance import LLMatcher, LLTokenizer
@@ -49,6 +50,37 @@ def test_span_names_are_words_of_the_passage(name, good):
     shape = Shape(**{**{f: getattr(SHAPE, f) for f in SHAPE.__slots__}, "spans": "Ann Lee met Bo.", "quote": True})
 
     assert accepts(constraint(shape), f"1\t{name}\tperson\t1\n?\tN") is good
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("Ann", True),
+        ("Dr. Ann Lee", True),
+        ("one two three four five six seven eight", True),
+        ("one two three four five six seven eight nine", False),
+        ("Ann Lee slept. Bo rowed", False),
+        ("boat.** Cy", False),
+        ('"Red" Cy', False),
+        ('Cy "Red" Lee', True),
+        ("**The boat", False),
+        ("The boat", True),
+    ],
+)
+def test_span_names_are_short_and_stay_in_their_sentence(name, good):
+    """In span mode a name has eight words at most and does not go on after a full stop, so that copying cannot fill the reply."""
+    spans = "Dr. Ann Lee slept. Bo rowed past one two three four five six seven eight nine buoys. **The boat.** Cy \"Red\" Lee"
+    shape = replace(SHAPE, spans=spans, quote=True)
+
+    assert accepts(constraint(shape), f"1\t{name}\tperson\t1\n?\tN") is good
+
+
+def test_span_names_without_spaces_are_short():
+    """In a script without spaces a name has thirty characters at most."""
+    shape = replace(SHAPE, spans="昨天" * 40, quote=True, unsegmented=True)
+
+    assert accepts(constraint(shape), f"1\t{'昨天' * 15}\tperson\t1\n?\tN")
+    assert not accepts(constraint(shape), f"1\t{'昨天' * 16}\tperson\t1\n?\tN")
 
 
 def test_span_names_work_without_spaces():
@@ -101,3 +133,15 @@ def test_canonical_pairs(form):
     if form == "grammar":
         assert accepts(canonical_constraint(form, 2), text)
         assert not accepts(canonical_constraint(form, 2), "3=1\n.")
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [("Bank of the North", True), ("3 Mill Lane", True), ("J. M. Orr", True), ("Überwald", True), ("saw it", False), ("Orr saw it", False)],
+)
+def test_names_of_a_tiny_model_are_runs_of_capitals(name, good):
+    """For a tiny model a name is a run of words with capitals or digits, with short words between them, so that it cannot take any words."""
+    spans = "The Bank of the North at 3 Mill Lane failed. J. M. Orr saw it in Überwald."
+    shape = replace(SHAPE, spans=spans, quote=True, capitals=True)
+
+    assert accepts(constraint(shape), f"1\t{name}\tperson\t1\n?\tN") is good
