@@ -1,10 +1,10 @@
 """What changed between a published generation and the collection: pure, by path and content hash."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphrag_local.errors import CollectionMissing
-from graphrag_local.records import Document
+from graphrag_local.records import Document, Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,25 @@ def compare(before: Mapping[str, str], now: Iterable[Document], present: Iterabl
         kept=tuple(sorted(path for path in missing if is_kept(path))),
         same=sum(1 for path in current if before.get(path) == current[path]),
     )
+
+
+def say_what_is_kept(failures: Iterable[Failed], changes: Changes) -> list[Failed]:
+    """The failures, where those of files that the index still holds from before say so."""
+    kept = {file_of(path) for path in changes.kept}
+
+    def told(row: Failed) -> Failed:
+        holds = row.input in kept or (row.input.endswith("/") and any(path.startswith(row.input) for path in kept))
+        return replace(row, reason=f"{row.reason}; what was indexed of it before is kept") if holds else row
+
+    return [told(row) for row in failures]
+
+
+def all_is_gone(error: CollectionMissing, before: int) -> CollectionMissing:
+    """The error of an input folder that is not there, with what that means for an index of `before` documents."""
+    if not before:
+        return error
+    hint = "Mount it or point documents.input at it. If they are meant to go, make it an empty folder and run with --accept-missing."
+    return CollectionMissing(f"{error} {before} of {before} indexed documents are missing; nothing was changed.", hint=hint)
 
 
 def refuse_if_most_is_gone(changes: Changes, before: int, limit: float) -> None:

@@ -7,13 +7,12 @@ from typing import Any
 from graphrag_local.documents.scan import scan
 from graphrag_local.engine.base import FreeText, Request
 from graphrag_local.engine.launch import detect_device
-from graphrag_local.engine.models import models_folder
+from graphrag_local.engine.models import Catalogue, models_folder
 from graphrag_local.errors import GraphragError, IndexMissing
 from graphrag_local.project import ProjectFolder
 from graphrag_local.prompting import Message
-from graphrag_local.store.generations import verify
-from graphrag_local.store.ledger import Ledger
-from graphrag_local.store.reading import StoredIndex
+from graphrag_local.store.generations import current_id
+from graphrag_local.store.reading import damages
 from graphrag_local.wiring import open_model_side
 
 LOW_DISK_MB = 500
@@ -26,7 +25,7 @@ def _row(what: str, state: str, found: str, hint: str = "") -> dict[str, Any]:
 
 async def examine(project: ProjectFolder) -> list[dict[str, Any]]:
     """One row per thing looked at: what, state (ok, warn, fail), found, hint."""
-    rows = [_row("settings", "ok", str(project.folder)), _collection(project), _disk(project), _row("models folder", "ok", str(models_folder()))]
+    rows = [_row("settings", "ok", str(project.folder)), _collection(project), _disk(project), _models()]
     rows.append(_row("device", "ok", detect_device()))
     rows += await _model_side(project)
     rows += _index(project)
@@ -34,14 +33,28 @@ async def examine(project: ProjectFolder) -> list[dict[str, Any]]:
 
 
 def _collection(project: ProjectFolder) -> dict[str, Any]:
+    state, rest = ("warn", "; the index answers without it, but its documents cannot be opened or brought up to date") if _indexed(project) else ("fail", "")
     try:
         found = scan(project.input_root, project.settings.documents)
     except GraphragError as error:
-        return _row("collection", "fail", str(error), error.hint)
+        return _row("collection", state, str(error).rstrip(".") + rest, error.hint)
     if not found.found:
-        return _row("collection", "fail", f"{project.input_root} holds no file to read", "Put documents there, or point documents.input at them.")
+        hint = "Put documents there, or point documents.input at them."
+        return _row("collection", state, f"{project.input_root} holds no file to read{rest}", hint)
     problems = f", {len(found.failures)} that will not be read" if found.failures else ""
     return _row("collection", "ok", f"{len(found.found)} files{problems}")
+
+
+def _indexed(project: ProjectFolder) -> bool:
+    try:
+        return bool(current_id(project.index))
+    except GraphragError:
+        return False
+
+
+def _models() -> dict[str, Any]:
+    here = [entry.name for entry in Catalogue.load().listed() if entry.folder is not None]
+    return _row("models", "ok", f"{models_folder()} has {', '.join(here) if here else 'no model (`graphrag-local models list` says which there are)'}")
 
 
 def _disk(project: ProjectFolder) -> dict[str, Any]:
@@ -60,11 +73,17 @@ async def _model_side(project: ProjectFolder) -> list[dict[str, Any]]:
         card, embedder = side.model.card, side.embedder.card
         rows = [_row("model", "ok", f"{card.name} ({card.revision}), window {card.context_tokens:,}, {card.form} constraints")]
         rows += [_row("model", "warn", notice) for notice in side.notices]
-        exact = "its own tokenizer" if side.model.counter.exact else f"{side.model.counter.name} (budgets are kept cautiously)"
-        rows.append(_row("token counts", "ok" if side.model.counter.exact else "warn", exact))
+        if side.model.counter.exact:
+            rows.append(_row("token counts", "ok", "by the model's own tokenizer"))
+        else:
+            hint = f"Copy the model's folder, or only its tokenizer.json and config.json, to {models_folder() / card.name.rpartition('/')[2]}."
+            rows.append(_row("token counts", "warn", f"{side.model.counter.name}: budgets are kept cautiously", hint))
         rows.append(await _speed(side.model))
-        shown = f"{embedder.name} ({embedder.dimension} numbers)" if embedder.dimension else "none: passages are found by words only"
-        return [*rows, _row("embedder", "ok" if embedder.dimension else "warn", shown)]
+        if embedder.dimension:
+            return [*rows, _row("embedder", "ok", f"{embedder.name} ({embedder.revision}), {embedder.dimension} numbers")]
+        wanted = project.settings.vectors.kind == "none"
+        hint = "" if wanted else f"Run `graphrag-local models fetch {project.settings.vectors.model}`, or set vectors.url to an endpoint that embeds."
+        return [*rows, _row("embedder", "ok" if wanted else "warn", "none: passages are found by words only", hint)]
     finally:
         await side.close()
 
@@ -83,20 +102,10 @@ async def _speed(model: Any) -> dict[str, Any]:
 
 
 def _index(project: ProjectFolder) -> list[dict[str, Any]]:
-    try:
-        index = StoredIndex.open(project.index)
-    except IndexMissing:
-        return [_row("index", "warn", "there is no finished index yet", "Run `graphrag-local index`.")]
-    except GraphragError as error:
-        return [_row("index", "fail", str(error), error.hint)]
-    generation = index.generation
-    index.close()
-    problems = list(verify(project.index))
-    try:
-        with Ledger.open(project.index / "ledger.sqlite") as ledger:
-            problems += ledger.verify()
-    except GraphragError as error:
-        problems.append(str(error))
+    problems = damages(project.index)
     if problems:
         return [_row("index", "fail", problem, "Run `graphrag-local index`: it repairs from the ledger.") for problem in problems]
-    return [_row("index", "ok", f"generation {generation}, every file as published")]
+    try:
+        return [_row("index", "ok", f"generation {current_id(project.index)}, every file and every reply as it was written")]
+    except IndexMissing:
+        return [_row("index", "warn", "there is no finished index yet", f"Run `graphrag-local index {project.folder}`.")]

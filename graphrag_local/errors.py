@@ -12,18 +12,22 @@
     ├── IndexBusy                   another build holds the lock
     ├── CollectionMissing           the input folder is missing, empty or most of it vanished
     ├── StorageError                the disk is full, read-only or not permitted
+    ├── Interrupted                 somebody stopped the command (exit 130); what was paid for is kept
     └── EngineError                 something about the model side; carries `retryable`
         ├── EngineUnreachable       connection refused, dropped, 5xx: asked again with back-off
         ├── EngineBusy              429 or 503, with the seconds the server asked us to wait
         ├── EngineRefused           4xx: the request itself is wrong and will stay wrong
         ├── ContextOverflow         prompt plus room for the reply exceed the model's window
-        ├── EngineHung              one request was overtaken by many later ones and given up
+        ├── EngineHung              one request was given up although others are answered: overtaken by many, or failed each time
         └── ReplyInvalid            the reply is cut off, loops, or does not fit its constraint
 
 Every message is one sentence saying what is wrong and where; `hint` says what to do.
 """
 
+import re
 from typing import Any
+
+_ADDRESS = re.compile(r"https?://[^\s'\"]+")
 
 
 class GraphragError(Exception):
@@ -88,6 +92,12 @@ class StorageError(GraphragError):
     """The index folder cannot be written."""
 
 
+class Interrupted(GraphragError):
+    """Ctrl-C, or the signal by which service managers end a program."""
+
+    exit_code = 130
+
+
 class EngineError(GraphragError):
     """The model side failed."""
 
@@ -109,7 +119,11 @@ class EngineBusy(EngineError):
 
 
 class EngineRefused(EngineError):
-    """The server says that this request is wrong; asking again would not help."""
+    """The server says that this request is wrong; asking again would not help. `status` is what HTTP says, 0 where it says nothing."""
+
+    def __init__(self, message: str, *, status: int = 0, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
 
 
 class ContextOverflow(EngineError):
@@ -125,7 +139,7 @@ class ContextOverflow(EngineError):
 
 
 class EngineHung(EngineError):
-    """One request never came back although later ones did."""
+    """One request never came back, or failed each time, although others were answered."""
 
     retryable = True
 
@@ -141,3 +155,8 @@ class ReplyInvalid(EngineError):
         super().__init__(message)
         self.outcome = outcome
         self.reply = reply
+
+
+def reason_of(error: Exception) -> str:
+    """An error's message as the reason of a failed unit, which is part of an index: the same on every machine, so without addresses."""
+    return _ADDRESS.sub("the server", str(error))

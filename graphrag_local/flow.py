@@ -1,6 +1,7 @@
 """Bounded concurrency: the one way in which this program does many things at once."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar
 
@@ -55,6 +56,20 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+async def in_thread(work: Callable[[Callable[[], None]], R]) -> R:
+    """`work(go_on)` in a thread that can be left: once the caller is cancelled, `go_on()` raises CancelledError there, so that nobody waits for it."""
+    stopped = threading.Event()
+
+    def go_on() -> None:
+        if stopped.is_set():
+            raise asyncio.CancelledError
+
+    try:
+        return await asyncio.to_thread(work, go_on)
+    finally:
+        stopped.set()
 
 
 async def map_ordered(items: Iterable[T], work: Callable[[T], Awaitable[R]], *, limit: int) -> list[R]:

@@ -4,14 +4,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from graphrag_local.engine.base import EmbedderCard
 from graphrag_local.engine.models import models_folder
 from graphrag_local.errors import GraphragError, IndexCorrupt, IndexMismatch, IndexMissing
 from graphrag_local.flow import Progress
 from graphrag_local.pipeline import Built, Run, build
 from graphrag_local.project import ProjectFolder
-from graphrag_local.records import Document, Usage
+from graphrag_local.records import Document, Report, Usage
 from graphrag_local.store.generations import Generation, collect, open_current
 from graphrag_local.store.lance import Tables
 from graphrag_local.store.ledger import Ledger
@@ -19,6 +20,8 @@ from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.publish import content_digest, publish
 from graphrag_local.store.runlog import RunLog
 from graphrag_local.wiring import ModelSide, open_model_side
+
+R = TypeVar("R")
 
 
 class ShownProgress(Progress, AbstractContextManager[Any], Protocol):
@@ -81,8 +84,12 @@ async def _locked(
         try:
             side = await open_model_side(project, ledger, progress.say, retry_failed=retry_failed)
             meters.append(side)
+            if parent is not None:
+                side.keep_embedder(EmbedderCard.of(parent.manifest.about["models"]))
             try:
-                built = await build(_run(project, side, ledger, progress, log, accept_missing), _documents(parent))
+                built = await build(
+                    _run(project, side, ledger, progress, log, accept_missing), _records(parent, Document), _records(parent, Report)
+                )
             finally:
                 await side.close()
             return _publish(project, lock, parent, built, side, log)
@@ -98,12 +105,12 @@ def _published(index: Path, say: Callable[[str], None]) -> Generation | None:
     except IndexMissing:
         return None
     except (IndexCorrupt, IndexMismatch) as error:
-        say(f"The published index cannot be used ({error}); it is built anew from the replies in the ledger.")
+        say(f"The published index cannot be used ({str(error).rstrip('.')}); it is built anew from the replies in the ledger.")
         return None
 
 
-def _documents(parent: Generation | None) -> tuple[Document, ...]:
-    return tuple(Tables.of(parent).records(Document)) if parent is not None else ()
+def _records(parent: Generation | None, record: type[R]) -> tuple[R, ...]:
+    return tuple(Tables.of(parent).records(record)) if parent is not None else ()
 
 
 def _run(
@@ -133,7 +140,7 @@ def _publish(
     card, embedder = side.model.card, side.embedder.card
     models = {
         "name": card.name, "revision": card.revision, "context": card.context_tokens, "form": card.form,
-        "embedder": embedder.name, "embedder_revision": embedder.revision, "dimension": embedder.dimension,
+        "embedder": embedder.name, "embedder_revision": embedder.revision, "dimension": embedder.dimension, **project.settings.vectors.prefixes(),
     }  # fmt: skip
     counts: dict[str, Any] = {
         name: len(getattr(snapshot, name)) for name in ("documents", "chunks", "entities", "relationships", "claims", "reports", "failures")
@@ -146,6 +153,7 @@ def _publish(
         "models": models,
         "names": built.names,
         "apart": built.apart,
+        "without_report": built.without_report,
         "last_build": built.last_build,
     }
     fresh = parent is None or parent.manifest.digest != digest

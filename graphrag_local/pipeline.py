@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphrag_local.changes import Changes, compare, refuse_if_most_is_gone
+from graphrag_local.changes import Changes, all_is_gone, compare, refuse_if_most_is_gone, say_what_is_kept
 from graphrag_local.chunks.stage import build_chunks
 from graphrag_local.communities.stage import build_communities
 from graphrag_local.documents.stage import read_collection
 from graphrag_local.engine.base import Embedder, Model
 from graphrag_local.errors import CollectionMissing
 from graphrag_local.extraction.stage import Extracted, extract
-from graphrag_local.flow import Progress
+from graphrag_local.flow import Progress, in_thread
 from graphrag_local.graph.stage import build_graph
 from graphrag_local.prompting import Prompt
-from graphrag_local.records import Chunk, Community, Document, Extraction, Failed, Usage
+from graphrag_local.records import Chunk, Community, Document, Extraction, Failed, Report, Usage
 from graphrag_local.reports.stage import write_reports
 from graphrag_local.settings import Settings
 from graphrag_local.store.snapshot import Snapshot
@@ -74,29 +74,39 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What a build made: the snapshot to publish (or that is published already), what changed, and what it cost."""
+    """What a build made: the snapshot to publish (or that is published already), what changed, and what it cost.
 
-    snapshot: Snapshot
+    `without_report` counts the communities that are too small for a report (`folded`) and those whose report waits for its first use (`unwritten`).
+    """
+
+    snapshot: Snapshot = field(repr=False)  # asyncio prints a task's result on the way out, which would be the whole index as text
     changes: Changes
     last_build: dict[str, Any]
     apart: int
     names: dict[str, float]
+    without_report: dict[str, int]
 
 
-async def build(run: Run, published: tuple[Document, ...]) -> Built:
-    """Read the collection and make everything that the index holds; `published` are the documents of the current generation."""
+async def build(run: Run, published: tuple[Document, ...], reports: tuple[Report, ...] = ()) -> Built:
+    """Read the collection and make everything that the index holds; `published` and `reports` are those of the current generation.
+
+    A report is kept for as long as its context is what it was written from, so that those written on first use are not lost.
+    """
     clock = Clock(run.log)
     before = dict(run.usage())
     began = time.monotonic()
     with clock.stage("documents"):
-        documents, failures, changes = await asyncio.to_thread(_documents, run, published)
+        documents, failures, changes = await in_thread(lambda go_on: _documents(run, published, go_on))
     with clock.stage("chunks"):
-        chunks = await asyncio.to_thread(build_chunks, documents, run.settings.chunks, run.models_folder, progress=run.progress)
+        chunks = await in_thread(
+            lambda go_on: build_chunks(documents, run.settings.chunks, run.models_folder, progress=run.progress, go_on=go_on)
+        )
     paths = {document.id: document.path for document in documents}
     limit = 2 * run.settings.engine.concurrency
     with clock.stage("extraction"):
         extracted = await extract(chunks, paths, run.model, run.prompts, run.settings.extraction, progress=run.progress, limit=limit)
-    snapshot, graph_failures = await _graph_and_reports(run, clock, documents, chunks, extracted, limit)
+    previous = {report.fingerprint: report for report in reports}
+    snapshot, graph_failures, without_report = await _graph_and_reports(run, clock, documents, chunks, extracted, previous, limit)
     failures = [*failures, *extracted.failures, *graph_failures]
     with clock.stage("vectors"):
         owners = texts_of(snapshot.chunks, snapshot.entities, snapshot.reports)
@@ -111,17 +121,22 @@ async def build(run: Run, published: tuple[Document, ...]) -> Built:
         last_build=_cost(clock, used, time.monotonic() - began, run),
         apart=sum(len(extraction.apart) for extraction in extracted.extractions),
         names=_names(extracted.extractions),
+        without_report=without_report,
     )
 
 
-def _documents(run: Run, published: tuple[Document, ...]) -> tuple[list[Document], list[Failed], Changes]:
+def _documents(run: Run, published: tuple[Document, ...], go_on: Callable[[], None]) -> tuple[list[Document], list[Failed], Changes]:
     """The documents of the collection, with those of files that are there but cannot be read now as they were."""
-    read, failures, present = read_collection(run.input_root, run.settings.documents, progress=run.progress)
     known = {document.path: document for document in published}
+    try:
+        read, failures, present = read_collection(run.input_root, run.settings.documents, progress=run.progress, go_on=go_on)
+    except CollectionMissing as error:
+        raise all_is_gone(error, len(known)) from error
     changes = compare({path: document.content_hash for path, document in known.items()}, read, present)
     if not run.accept_missing:
         refuse_if_most_is_gone(changes, len(known), run.settings.documents.missing_limit)
     documents = sorted([*read, *(known[path] for path in changes.kept)], key=lambda document: document.path)
+    failures = say_what_is_kept(failures, changes)
     if not documents and not known:
         reasons = "; ".join(f"{failure.input}: {failure.reason}" for failure in failures[:5])
         raise CollectionMissing(
@@ -129,12 +144,18 @@ def _documents(run: Run, published: tuple[Document, ...]) -> tuple[list[Document
             hint="Put files there, or point documents.input at the folder that has them.",
         )
     run.log("documents", read=len(read), failed=len(failures), new=len(changes.new), edited=len(changes.edited), gone=len(changes.gone))
-    return documents, list(failures), changes
+    return documents, failures, changes
 
 
 async def _graph_and_reports(
-    run: Run, clock: Clock, documents: list[Document], chunks: tuple[Chunk, ...], extracted: Extracted, limit: int
-) -> tuple[Snapshot, list[Failed]]:
+    run: Run,
+    clock: Clock,
+    documents: list[Document],
+    chunks: tuple[Chunk, ...],
+    extracted: Extracted,
+    previous: dict[str, Report],
+    limit: int,
+) -> tuple[Snapshot, list[Failed], dict[str, int]]:
     settings = run.settings
     with clock.stage("graph"):
         graph = await build_graph(
@@ -146,9 +167,9 @@ async def _graph_and_reports(
             build_communities, graph.entities, graph.relationships, settings.communities
         )
     with clock.stage("reports"):
-        reports = await write_reports(
+        written = await write_reports(
             communities, graph.entities, graph.relationships, graph.claims, graph.mentions, run.model, run.prompts["report"],
-            settings.reports, previous={}, progress=run.progress, limit=limit,
+            settings.reports, previous=previous, progress=run.progress, limit=limit,
         )  # fmt: skip
     snapshot = Snapshot(
         documents=tuple(documents),
@@ -158,9 +179,9 @@ async def _graph_and_reports(
         relationships=tuple(graph.relationships),
         claims=tuple(graph.claims),
         communities=communities,
-        reports=reports.reports,
+        reports=written.reports,
     )
-    return snapshot, [*graph.failures, *reports.failures]
+    return snapshot, [*graph.failures, *written.failures], {"folded": len(written.folded), "unwritten": len(written.unwritten)}
 
 
 def _minus(a: Usage, b: Usage) -> Usage:

@@ -36,4 +36,4 @@ def open_project(folder: Path, overrides: tuple[str, ...] = ()) -> ProjectFolder
     """The project in a folder; the folder must exist, everything else has defaults."""
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}.", hint=f"Make a project: graphrag-local init {folder}")
-    return ProjectFolder(folder=folder, settings=load(folder, overrides), prompts=load_all(folder))
+    return ProjectFolder(folder=folder.absolute(), settings=load(folder, overrides), prompts=load_all(folder))

@@ -227,7 +227,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What the model wrote about one community; `fingerprint` is that of the context it was written from."""
+    """What the model wrote about one community; `fingerprint` is that of the context it was written from.
+
+    `left_out` is how many entities, relationships and claims of the community that context had no room for; `untold` are the ids of the entities
+    among them, and of those that the reports it was written from had no room for.
+    """
 
     id: str
     community_id: str
@@ -239,6 +243,8 @@ class Report:
     findings: tuple[Finding, ...]
     stale: bool = False
     dropped: tuple[Dropped, ...] = ()
+    left_out: int = 0
+    untold: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +328,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """One paid model reply, or the outcome of one that cannot be used (then `text` is empty).
+    """One paid model reply, or the outcome of one that cannot be used (then `text` is its beginning only).
 
     `documents` are the ids of the documents whose text the prompt held; `logprobs` is JSON.
     """

@@ -9,12 +9,14 @@ from graphrag_local.errors import GraphragError, IndexMismatch, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.query.ask import MODES, ask, retrieve
 from graphrag_local.records import Answer, Hit
+from graphrag_local.settings import VectorsSettings
 from graphrag_local.store.generations import current_id
 from graphrag_local.store.reading import StoredIndex
 from graphrag_local.text import is_question
 from graphrag_local.wiring import ModelSide, open_embedder, open_model_side
 
 Say = Callable[[str], None]
+CHECK_S = 3.0  # who asks whether the service is ready does not wait for a model to load
 
 
 class Asker:
@@ -31,16 +33,22 @@ class Asker:
 
     async def _open(self) -> tuple[StoredIndex, ModelSide]:
         async with self._opening:
-            newest = current_id(self._project.index)
-            if self._index is None or self._index.generation != newest:
-                fresh = await asyncio.to_thread(StoredIndex.open, self._project.index)
-                if self._index is not None:
-                    self._retired.append(self._index)
-                self._index = fresh
-                self._close_unused()
-            if self._side is None:
-                self._side = await open_model_side(self._project, None, self._say)
-            return self._index, self._side
+            return await self._open_index(), await self._open_side()
+
+    async def _open_index(self) -> StoredIndex:
+        newest = current_id(self._project.index)
+        if self._index is None or self._index.generation != newest:
+            fresh = await asyncio.to_thread(StoredIndex.open, self._project.index)
+            if self._index is not None:
+                self._retired.append(self._index)
+            self._index = fresh
+            self._close_unused()
+        return self._index
+
+    async def _open_side(self) -> ModelSide:
+        if self._side is None:
+            self._side = await open_model_side(self._project, None, self._say)
+        return self._side
 
     def _close_unused(self) -> None:
         for old in [old for old in self._retired if not self._users.get(old.generation)]:
@@ -51,7 +59,7 @@ class Asker:
         """The answer; a bad question or mode is refused before anything is opened."""
         refuse_bad_question(question, mode)
         index, side = await self._open()
-        same_embedder(index.manifest, side.embedder)
+        same_embedder(index.manifest, side.embedder, self._project.settings.vectors)
         self._users[index.generation] = self._users.get(index.generation, 0) + 1
         self._turn += 1
         try:
@@ -65,13 +73,21 @@ class Asker:
 
     async def checks(self) -> dict[str, str]:
         """What is needed to answer, each "ok" or a sentence."""
-        found: dict[str, str] = {}
+        found = {"index": "ok", "model": "ok"}
         try:
-            _, side = await self._open()
-            found["index"] = "ok"
-            found["model"] = await side.alive()
+            async with self._opening:
+                await self._open_index()
         except GraphragError as error:
-            found.setdefault("index" if self._index is None else "model", str(error))
+            found["index"] = f"{error} {error.hint}".strip()
+        try:
+            async with asyncio.timeout(CHECK_S):
+                async with self._opening:
+                    side = await self._open_side()
+                found["model"] = await side.alive()
+        except TimeoutError:
+            found["model"] = f"The model server has not answered within {CHECK_S:g} s."
+        except GraphragError as error:
+            found["model"] = f"{error} {error.hint}".strip()
         return found
 
     async def close(self) -> None:
@@ -92,15 +108,23 @@ def refuse_bad_question(question: str, mode: str) -> None:
         raise UsageError(f"There is no mode {mode!r}.", hint=f"Modes: {', '.join(MODES)}.")
 
 
-def same_embedder(manifest: dict[str, Any], embedder: Embedder) -> None:
-    """Raise IndexMismatch when the index's vectors were made by another embedder than the one at hand."""
-    made, now = manifest["about"]["models"], embedder.card
-    if made["dimension"] and now.dimension and not now.same_as(EmbedderCard(name=made["embedder"], revision=made["embedder_revision"], dimension=made["dimension"])):
+def same_embedder(manifest: dict[str, Any], embedder: Embedder, settings: VectorsSettings) -> None:
+    """Raise IndexMismatch when the index's vectors were made by another embedder, or with other instructions, than those at hand."""
+    models, now = manifest["about"]["models"], embedder.card
+    made = EmbedderCard.of(models)
+    if not made.dimension or not now.dimension:
+        return
+    hint = "Configure the first one again, or run `graphrag-local index`: it embeds anew what has to be, and asks no chat model."
+    if not now.same_as(made):
         raise IndexMismatch(
-            f"The index's vectors were made by {made['embedder']} ({made['embedder_revision']}, {made['dimension']} numbers); "
+            f"The index's vectors were made by {made.name} ({made.revision}, {made.dimension} numbers); "
             f"now {now.name} ({now.revision}, {now.dimension}) is configured.",
-            hint="Configure the first one again, or run `graphrag-local index`: it embeds every text anew and asks no chat model.",
+            hint=hint,
         )
+    for name, value in settings.prefixes().items():
+        if models.get(name, "") != value:
+            message = f"The index's vectors were made for vectors.{name} {models.get(name, '')!r}; now it is {value!r}."
+            raise IndexMismatch(message, hint=hint)
 
 
 async def run_query(project: ProjectFolder, question: str, mode: str, level: int | None, say: Say) -> Answer:
@@ -118,7 +142,7 @@ async def run_retrieve(project: ProjectFolder, question: str, mode: str, level: 
     index = StoredIndex.open(project.index)
     embedder = await open_embedder(project, lambda text: None)
     try:
-        same_embedder(index.manifest, embedder)
+        same_embedder(index.manifest, embedder, project.settings.vectors)
         return await retrieve(question, index, embedder, project.settings.query, mode, level, k)
     finally:
         index.close()

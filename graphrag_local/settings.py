@@ -297,7 +297,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "demo": {
         "chunks": {"min_tokens": 100, "max_tokens": 400},
-        "extraction": {"max_entities": 6, "max_relationships": 4, "max_gleanings": 0, "max_reply_tokens": 320, "canonical": False},
+        "extraction": {"max_entities": 10, "max_relationships": 8, "max_gleanings": 0, "max_reply_tokens": 460, "canonical": False},
         "describe": {"max_reply_tokens": 80},
         "reports": {"write": "eager", "min_tokens": 60, "context_tokens": 900, "max_findings": 2, "max_reply_tokens": 220},
         "query": {"window_tokens": 1400, "reduce_tokens": 900, "max_points": 2, "max_paragraphs": 2, "map_reply_tokens": 120,

@@ -1,27 +1,41 @@
 """What an index holds, for people and programs: `status` and `show`."""
 
+import difflib
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from graphrag_local.errors import IndexMissing, UsageError
+from graphrag_local.errors import IndexCorrupt, IndexMismatch, IndexMissing, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.records import Document, Entity, Mention, Span
-from graphrag_local.store.generations import verify
-from graphrag_local.store.reading import StoredIndex
+from graphrag_local.store.lock import holder
+from graphrag_local.store.reading import StoredIndex, damages
 from graphrag_local.store.runlog import last_run
+from graphrag_local.text import name_key, one_line, place_of
 
 KINDS = ("entity", "community", "report", "document", "failures")
 LISTED = 12  # candidates named when a name fits none or several
+SHORT = 60  # characters of a title among others
 
 
 def status_of(project: ProjectFolder, *, check_files: bool = False) -> dict[str, Any]:
-    """The status object (architecture §7); `check_files` hashes every file of the published generation."""
+    """The status object (architecture §7); `check_files` hashes every file of all generations and reads all of the ledger.
+
+    Of an unfinished run, `running` says how far it is while its process lives, `interrupted` how far it came.
+    """
     run = last_run(project.index)
-    interrupted = {key: run[key] for key in ("stage", "done", "total")} if run and not run["ended"] else None
+    unfinished = {key: run[key] for key in ("stage", "done", "total")} if run and not run["ended"] else None
+    builder = holder(project.index)
+    running = {"pid": builder.pid, "started": builder.started, **(unfinished or {})} if builder and builder.alive else None
+    state = {"running": running, "interrupted": None if running else unfinished, "problems": damages(project.index) if check_files else []}
     try:
         index = StoredIndex.open(project.index)
     except IndexMissing:
-        return _nothing(interrupted)
+        return _nothing() | state
+    except (IndexCorrupt, IndexMismatch):
+        if not check_files:
+            raise
+        return _nothing() | state
     try:
         manifest = index.manifest
         about = manifest["about"]
@@ -31,13 +45,15 @@ def status_of(project: ProjectFolder, *, check_files: bool = False) -> dict[str,
             "created": manifest["created"],
             "counts": manifest["counts"],
             "last_build": (run or {}).get("last_build") or about["last_build"],
+            "generation_build": about["last_build"],
             "names": about["names"],
             "apart": about["apart"],
+            "left_out": sum(report.left_out for report in index.reports()),
+            "without_report": about.get("without_report", {}),
             "failures": [{"stage": f.stage, "input": f.input, "reason": f.reason, "retryable": f.retryable} for f in index.failures()],
             "models": about["models"],
-            "documents": [_document_row(document) for document in index.documents()],
-            "interrupted": interrupted,
-            "problems": list(verify(project.index)) if check_files else [],
+            "documents": [_document_row(document) for document in sorted(index.documents(), key=lambda document: document.path)],
+            **state,
         }
     finally:
         index.close()
@@ -55,12 +71,12 @@ def _document_row(document: Document) -> dict[str, Any]:
     }
 
 
-def _nothing(interrupted: dict[str, Any] | None) -> dict[str, Any]:
+def _nothing() -> dict[str, Any]:
     counts = dict.fromkeys(("documents", "chunks", "entities", "relationships", "claims", "reports", "failures"), 0)
+    build = {"seconds": 0.0, "calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "by_stage": {}}
     return {
-        "generation": "", "digest": "", "created": "", "counts": counts | {"communities": []},
-        "last_build": {"seconds": 0.0, "calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "by_stage": {}},
-        "names": {}, "apart": 0, "failures": [], "models": {}, "documents": [], "interrupted": interrupted, "problems": [],
+        "generation": "", "digest": "", "created": "", "counts": counts | {"communities": []}, "last_build": build, "generation_build": build,
+        "names": {}, "apart": 0, "left_out": 0, "without_report": {}, "failures": [], "models": {}, "documents": [],
     }  # fmt: skip
 
 
@@ -82,30 +98,52 @@ def show_record(project: ProjectFolder, what: str, name: str) -> Any:
         index.close()
 
 
-def _pick(rows: Iterable[Any], name: str, names: Callable[[Any], tuple[str, ...]]) -> Any:
-    """The one row that a name or the beginning of an id (six digits or more) means."""
+def _pick(kind: str, rows: Iterable[Any], name: str, names: Callable[[Any], tuple[str, ...]]) -> Any:
+    """The one row that a name or the beginning of an id (six digits or more) means; raises UsageError naming those that are near."""
     rows = list(rows)
-    wanted = name.casefold()
-    found = [r for r in rows if wanted in (n.casefold() for n in names(r))] or [r for r in rows if len(name) >= 6 and r.id.startswith(name)]
-    found = found or [r for r in rows if any(wanted in n.casefold() for n in names(r))]
+    wanted, key, path = name.casefold(), name_key(name), os.path.normpath(name)
+    tests: tuple[Callable[[Any], bool], ...] = (
+        lambda r: name in names(r),
+        lambda r: path == names(r)[0],
+        lambda r: wanted in (n.casefold() for n in names(r)),
+        lambda r: key in map(name_key, names(r)),
+        lambda r: len(name) >= 6 and r.id.startswith(name),
+        lambda r: any(wanted in n.casefold() for n in names(r)),
+    )
+    found = next(filter(None, ([row for row in rows if test(row)] for test in tests)), [])
     if len(found) == 1:
         return found[0]
-    some = sorted(names(r)[0] for r in (found or rows))[:LISTED]
-    kind = "fits several" if found else "fits none"
-    raise UsageError(f"{name!r} {kind} of {len(found or rows)}: {', '.join(some)}{' …' if len(found or rows) > LISTED else ''}.", hint="Be more exact.")
+    more = " …" if len(found or rows) > LISTED else "."
+    if found:
+        some = sorted(f"{row.id[:10]} ({_label(row, names(row))})" for row in found)[:LISTED]
+        raise UsageError(f"{name!r} fits several: {len(found)} of kind {kind}.", hint=f"Give one of these ids: {'; '.join(some)}{more}")
+    labels = {text.casefold(): _label(row, names(row)) for row in sorted(rows, key=lambda row: row.id) for text in names(row)}
+    near = [labels[text] for text in difflib.get_close_matches(wanted, labels, n=5, cutoff=0.6)]
+    some = sorted({_label(row, names(row)) for row in rows})[:LISTED]
+    hint = f"Did you mean {' or '.join(map(repr, dict.fromkeys(near)))}?" if near else f"There are {len(rows):,}: {'; '.join(some)}{more}"
+    raise UsageError(f"{name!r} fits none: there is no {kind} of that name or id.", hint=hint if rows else f"The index holds no {kind} at all.")
+
+
+def _label(row: Any, names: tuple[str, ...]) -> str:
+    """What a row is called among others: its first name that is no id, cut where it is long."""
+    text = one_line(next((name for name in names if name not in (row.id, getattr(row, "community_id", ""))), row.id))
+    return text if len(text) <= SHORT else f"{text[:SHORT]}…"
 
 
 def _quotes(index: StoredIndex, mentions: Iterable[Mention]) -> list[dict[str, Any]]:
     documents = {document.id: document for document in index.documents()}
 
-    def quote(document: Document, span: Span) -> dict[str, Any]:
-        return {"document": document.path, "start": span.start, "end": span.end, "quote": document.text[span.start : span.end]}
+    def quote(document: Document, chunk: str, span: Span) -> dict[str, Any]:
+        text = document.text[span.start : span.end]
+        return {"document": document.path, "chunk": chunk, "start": span.start, "end": span.end, "quote": text, "place": place_of(document, span.start)}
 
-    return [quote(documents[m.document_id], span) for m in mentions for span in m.spans if m.document_id in documents]
+    spots = {(m.document_id, span.start, span.end): m.chunk_id for m in mentions for span in m.spans if m.document_id in documents}
+    ordered = sorted(spots, key=lambda spot: (documents[spot[0]].path, *spot[1:]))
+    return [quote(documents[id_], spots[id_, start, end], Span(start=start, end=end)) for id_, start, end in ordered]
 
 
 def _entity(index: StoredIndex, name: str) -> dict[str, Any]:
-    entity: Entity = _pick(index.entities(), name, lambda e: (e.name, *e.aliases))
+    entity: Entity = _pick("entity", index.entities(), name, lambda e: (e.name, *e.aliases))
     names = {e.id: e.name for e in index.entities()}
     edges = [r for r in index.relationships() if entity.id in (r.source_id, r.target_id)]
     return {
@@ -113,7 +151,11 @@ def _entity(index: StoredIndex, name: str) -> dict[str, Any]:
         "description": entity.description, "mentions": entity.mentions, "degree": entity.degree, "pagerank": round(entity.pagerank, 6),
         "relationships": [
             {"with": names[r.target_id if r.source_id == entity.id else r.source_id], "weight": r.weight, "description": r.description, "id": r.id}
-            for r in sorted(edges, key=lambda r: (-r.weight, r.id))
+            for r in sorted(edges, key=lambda r: (-r.weight, names[r.target_id if r.source_id == entity.id else r.source_id]))
+        ],
+        "claims": [
+            {"type": c.type, "status": c.status, "period": c.period, "description": c.description, "id": c.id}
+            for c in index.claims() if entity.id in (c.subject_id, c.object_id)
         ],
         "communities": [c.id for c in index.communities() if entity.id in c.member_ids],
         "sources": _quotes(index, (m for m in index.mentions() if m.owner_id == entity.id)),
@@ -121,7 +163,7 @@ def _entity(index: StoredIndex, name: str) -> dict[str, Any]:
 
 
 def _document(index: StoredIndex, name: str) -> dict[str, Any]:
-    document: Document = _pick(index.documents(), name, lambda d: (d.path, d.title))
+    document: Document = _pick("document", index.documents(), name, lambda d: (d.path, d.title))
     mentioned = {m.owner_id for m in index.mentions() if m.document_id == document.id}
     return {
         "id": document.id,
@@ -134,7 +176,7 @@ def _document(index: StoredIndex, name: str) -> dict[str, Any]:
 
 def _community(index: StoredIndex, name: str) -> dict[str, Any]:
     report_of = {report.community_id: report.title for report in index.reports()}
-    community = _pick(index.communities(), name, lambda c: (c.id, report_of.get(c.id, c.id)))
+    community = _pick("community", index.communities(), name, lambda c: (c.id, report_of.get(c.id, c.id)))
     names = {e.id: e.name for e in index.entities()}
     return {
         "id": community.id, "levels": [community.first_level, community.last_level], "parent": community.parent_id,
@@ -144,13 +186,13 @@ def _community(index: StoredIndex, name: str) -> dict[str, Any]:
 
 
 def _report(index: StoredIndex, name: str) -> dict[str, Any]:
-    report = _pick(index.reports(), name, lambda r: (r.title, r.community_id))
+    report = _pick("report", index.reports(), name, lambda r: (r.title, r.community_id))
     by_owner: dict[str, list[Mention]] = {}
     for mention in index.mentions():
         by_owner.setdefault(mention.owner_id, []).append(mention)
     return {
         "id": report.id, "community": report.community_id, "title": report.title, "summary": report.summary, "rating": report.rating,
-        "rating_explanation": report.rating_explanation, "stale": report.stale,
+        "rating_explanation": report.rating_explanation, "stale": report.stale, "left_out": report.left_out,
         "findings": [
             {"summary": f.summary, "explanation": f.explanation, "sources": _quotes(index, (m for s in f.sources for m in by_owner.get(s, ())))[:5]}
             for f in report.findings

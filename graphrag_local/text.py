@@ -6,6 +6,11 @@ All functions are pure, know every script, and give character offsets into the t
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache, lru_cache
+
+from opencc import OpenCC
+
+from graphrag_local.records import Document
 
 # Ends of sentences: Latin and Cyrillic, CJK full width, Arabic, Devanagari, Armenian, Ethiopic, Khmer, Burmese.
 _STRONG = "。！？｡．؟۔।॥։።៕။"
@@ -21,18 +26,36 @@ SOFT_WRAP = 45  # a line shorter than this that lacks a full stop is a heading, 
 
 DIRECTION_MARKS = "\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff\u061c\u00ad"
 _TATWEEL = "\u0640"
-_ARABIC_MARKS = re.compile("[\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed]")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_VOWEL_SIGNS = "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"
+_ARABIC_MARKS = re.compile(f"[{_VOWEL_SIGNS}]")
+UNSEEN = f"{DIRECTION_MARKS}{_TATWEEL}{_VOWEL_SIGNS}"  # for a character class: what may stand inside a name in a text without being part of it
+_UNSEEN = re.compile(f"(?![\u200b\u2060])[{UNSEEN}]")  # a zero-width space parts words (Khmer, Thai)
+# Colours and titles for terminals, then control characters that are no white space.
+CONTROLS = "\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b\n]{0,300}(?:\x07|\x1b\\\\)|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]"
+_CONTROL = re.compile(f"{CONTROLS}|[\ud800-\udfff]")
 _QUOTES = str.maketrans("’‘ʼ´`“”„«»‐‑–", "'''''\"\"\"\"\"---")
 _CJK = "\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _CJK_GAP = re.compile(rf"(?<=[{_CJK}])\s+(?=[{_CJK}])")
 _WORD = re.compile(rf"[{_CJK}]|[^\W_]+(?:['’][^\W_]+)?")
+_WIDE_GAP = re.compile(r"\s{3,}")
+_AS_IN_FILE = ("txt", "md")  # formats whose text is what stands in the file, line by line
 BYTES_PER_TOKEN = 4.6  # design measurement: UTF-8 bytes per o200k token of prose
 
 
+def weight(text: str) -> int:
+    """The UTF-8 bytes of a text, a run of white space counted as two at most.
+
+    Prompts show white space as one blank and vocabularies have tokens for long runs of it: the columns of a printed table hold no more to read
+    than its words do.
+    """
+    solid = _WIDE_GAP.sub("  ", text)
+    return len(solid) if solid.isascii() else len(solid.encode("utf-8", "surrogatepass"))
+
+
 def size(text: str) -> float:
-    """The size of a text in model-free tokens: UTF-8 bytes / 4.6 (independent of any model, so chunks outlive a change of model)."""
-    return len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN
+    """The size of a text in model-free tokens: `weight` / 4.6 (independent of any model, so chunks outlive a change of model)."""
+    return weight(text) / BYTES_PER_TOKEN
 
 
 def _ends_here(text: str, match: re.Match[str]) -> bool:
@@ -84,7 +107,9 @@ def _append(spans: list[tuple[int, int]], text: str, begin: int, end: int) -> No
 
 def one_line(text: str) -> str:
     """The text on one line: runs of white space are one blank, control characters and lone surrogates are gone."""
-    return " ".join(_CONTROL.sub(" ", text).split())
+    if text.isprintable() and "  " not in text and text[:1] != " " != text[-1:]:
+        return text  # the common case, and the quick one: a blank is the only white space that is printable
+    return " ".join(_CONTROL.sub("", text).split())
 
 
 def clean_name(name: str) -> str:
@@ -99,22 +124,34 @@ def _is_initialism(text: str) -> bool:
     return tail.lower() in _ABBREVIATIONS or "." in tail or len(tail) == 1
 
 
-def name_key(name: str) -> str:
-    """The key under which mentions become one node (algorithms §4): NFKC, case folding, white space, quotes, a final stop, Arabic marks.
+@cache
+def _simplified() -> OpenCC:
+    return OpenCC("t2s")  # tables inside the package, read once
 
-    Never empty for a name with a visible character. Up to three letters in capitals keep their case ("US" is not "us", our choice).
+
+@lru_cache(maxsize=1 << 17)
+def name_key(name: str) -> str:
+    """The key under which mentions become one node (algorithms §4): NFKC, case folding, white space, quotes, a final stop, Arabic marks, digits
+    of other scripts.
+
+    Traditional Chinese characters count as their simplified form (in the key only; names stay as written). Never empty for a name with a visible
+    character. Up to three letters in capitals keep their case ("US" is not "us", our choice).
     """
     text = unicodedata.normalize("NFKC", clean_name(unicodedata.normalize("NFKC", name))).translate(_QUOTES)
     text = _CJK_GAP.sub("", " ".join(_ARABIC_MARKS.sub("", text).split()))
     text = text[:-1] if text.endswith(".") and len(text) > 1 else text
     short = len(text) <= 3 and text.isupper() and text.isascii() and text.isalpha()
-    key = text if short else unicodedata.normalize("NFKC", text.casefold())
-    return key or name.strip() or "?"
+    key = text if short else unicodedata.normalize("NFKC", "".join(map(_ascii_digit, text.casefold())))
+    return (_simplified().convert(key) if _HAN.search(key) else key) or name.strip() or "?"
 
 
 def words(text: str) -> Iterator[str]:
-    """The folded words of a text in order; scripts without spaces give single characters, digits of every script become ASCII."""
-    folded = _ARABIC_MARKS.sub("", unicodedata.normalize("NFKC", text).translate(_QUOTES).casefold().replace(_TATWEEL, ""))
+    """The folded words of a text in order; scripts without spaces give single characters, digits of every script become ASCII.
+
+    As in `name_key`, Arabic vowel signs and stretching, direction marks and joiners do not count, and Chinese characters are simplified.
+    """
+    folded = _UNSEEN.sub("", unicodedata.normalize("NFKC", text).translate(_QUOTES).casefold())
+    folded = _simplified().convert(folded) if _HAN.search(folded) else folded
     for match in _WORD.finditer(folded):
         yield match.group() if match.group().isascii() else "".join(map(_ascii_digit, match.group()))
 
@@ -137,9 +174,20 @@ def neutralise(text: str) -> str:
 
     Offsets do not move, so spans found in the neutralised text hold in the original; the stored text is never changed.
     """
+    if not any(mark in text for mark in "<>[#"):
+        return text
     return _LOOKALIKES.sub(lambda match: match.group()[:-1] + _TWINS.get(match.group()[-1], match.group()[-1]), text)
 
 
 def is_question(text: str) -> bool:
     """Whether a question holds at least one letter or digit of any script."""
     return any(character.isalnum() for character in text)
+
+
+def place_of(document: Document, start: int) -> str:
+    """The page, slide, sheet or record at an offset, else the line of the file; "" where the text's lines are not those of its file."""
+    before = [place for place in document.places if place.start <= start]
+    label, begin = max(((place.label, place.start) for place in before), key=lambda pair: pair[1], default=("line 1", 0))
+    if document.format not in _AS_IN_FILE or not label.startswith("line "):
+        return label if before else ""
+    return f"line {int(label.removeprefix('line ')) + document.text.count(chr(10), begin, start)}"  # a head that was cut off moves the lines

@@ -4,14 +4,14 @@ Counts are of text as text: `<|endoftext|>` in a document is counted as the char
 sum over pieces is never less than the count of the whole by more than one token a joint, which the margins cover.
 """
 
+import base64
 import re
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Protocol
 
 import tiktoken
-from tiktoken.load import load_tiktoken_bpe
 from tokenizers import Tokenizer
 
 from graphrag_local.errors import ModelMissing
@@ -20,6 +20,7 @@ from graphrag_local.prompting import Message
 # What a chat template adds: role marks and separators of each turn, and the opening of the reply (largest seen: 8 and 12; ours are wider).
 TURN_TOKENS = 10
 REPLY_TOKENS = 16
+REMEMBERED = 512  # counts; more than twice the requests in flight, and a few MB of text
 
 
 class TokenCounter(Protocol):
@@ -51,9 +52,14 @@ class FileTokenizer:
         self._tokenizer = Tokenizer.from_file(str(file))
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True  # document text that looks like a control token is text
+        # Counting is the dearest thing done to a chunk, and the same system prompt, and the same chat before it is sent, are counted again.
+        self._remembered = lru_cache(maxsize=REMEMBERED)(self._count)
 
     def count(self, text: str) -> int:
         """Tokens of a text, without special ones."""
+        return self._remembered(text)
+
+    def _count(self, text: str) -> int:
         return len(self._tokenizer.encode(text, add_special_tokens=False))
 
 
@@ -66,11 +72,28 @@ _CL100K_PATTERN = (
 
 @cache
 def cl100k(models: Path) -> tiktoken.Encoding:
-    """The paper's tokenizer, from `cl100k_base/cl100k_base.tiktoken` in the models folder (tiktoken itself would download it)."""
+    """The paper's tokenizer, from `cl100k_base/cl100k_base.tiktoken` in the models folder.
+
+    We read the file ourselves: tiktoken's loader downloads, and keeps copies by path in a temporary folder, where they outlive their originals.
+    """
     file = models / CL100K / f"{CL100K}.tiktoken"
     if not file.is_file():
         raise ModelMissing(f"The token table {file} is missing.", hint=f"Run `graphrag-local models fetch {CL100K}`, or copy the file there.")
-    return tiktoken.Encoding(name=CL100K, pat_str=_CL100K_PATTERN, mergeable_ranks=load_tiktoken_bpe(str(file)), special_tokens={})
+    return tiktoken.Encoding(name=CL100K, pat_str=_CL100K_PATTERN, mergeable_ranks=_ranks(file), special_tokens={})
+
+
+def _ranks(file: Path) -> dict[bytes, int]:
+    """The tokens of a table of lines `base64 rank`; raises ModelMissing naming the first line that is none."""
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            if line.strip():
+                token, rank = line.split()
+                ranks[base64.b64decode(token, validate=True)] = int(rank)
+        except ValueError as error:
+            hint = f"Run `graphrag-local models verify {CL100K}`, and copy the file again."
+            raise ModelMissing(f"Line {number} of the token table {file} is not a token and its rank.", hint=hint) from error
+    return ranks
 
 
 class Cl100k:
@@ -130,6 +153,15 @@ def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
 def count_messages(counter: TokenCounter, messages: tuple[Message, ...]) -> int:
     """Tokens of a rendered chat, template included (an upper bound)."""
     return REPLY_TOKENS + sum(TURN_TOKENS + counter.count(message.content) for message in messages)
+
+
+def fits(counter: TokenCounter, messages: tuple[Message, ...], tokens: int) -> bool:
+    """Whether a rendered chat has at most so many tokens; most chats are so short that they need not be counted.
+
+    A token is a byte at least. Twice that is allowed for what is not ASCII, because some tokenizers write compatibility forms out.
+    """
+    most = REPLY_TOKENS + sum(TURN_TOKENS + 2 * len(m.content.encode("utf-8", "surrogatepass")) - len(m.content) for m in messages)
+    return most <= tokens or count_messages(counter, messages) <= tokens
 
 
 def room(counter: TokenCounter, window: int, messages: tuple[Message, ...], reply_tokens: int) -> int:

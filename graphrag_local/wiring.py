@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphrag_local.engine.base import Embedder, Engine, Model
+from graphrag_local.engine.base import Embedder, EmbedderCard, Engine, Model
 from graphrag_local.engine.fetch import fetch
 from graphrag_local.engine.launch import VllmServer, detect_device
 from graphrag_local.engine.ledgered import Ledgered, Meter
 from graphrag_local.engine.models import Catalogue, ModelEntry, go_offline, model_card, models_folder
 from graphrag_local.engine.patient import Patient
 from graphrag_local.engine.probe import Verdict, probe
+from graphrag_local.engine.start import Start
 from graphrag_local.engine.vllm import VLLM
 from graphrag_local.errors import EngineError, MissingExtra, NoEngine, UsageError
 from graphrag_local.project import ProjectFolder
@@ -30,6 +31,8 @@ from graphrag_local.tokens import FileTokenizer, TokenCounter
 
 Say = Callable[[str], None]
 SMALL_MODEL = "smollm2-135m-instruct"
+QUESTION_PATIENCE_S = 120.0  # somebody waits for the answer: longer than a restart takes, shorter than an index run may wait
+QUESTION_NOBODY_S = 4.0  # the same for an address where nobody is
 UNUSABLE: frozenset[Outcome] = frozenset({"cut_off", "loop", "thinking", "invalid"})
 
 
@@ -56,6 +59,12 @@ class ModelSide:
             return str(error)
         return "ok"
 
+    def keep_embedder(self, card: EmbedderCard) -> None:
+        """Take a served embedder that differs from the index's only by the rounding of its probe for the same one: no vector is made anew."""
+        embedder = self.embedder
+        if embedder.card.revision.startswith("probe-") and embedder.card.same_as(card):
+            embedder.card = card  # type: ignore[misc]  # of a ServerEmbedder, whose card is its own
+
     async def close(self) -> None:
         """Give everything back."""
         await self.engine.close()
@@ -72,6 +81,7 @@ def catalogue() -> list[dict[str, Any]]:
             "licence": entry.licence,
             "context": entry.context_tokens or "",
             "memory": f"{entry.memory_gb:g} GB" if entry.memory_gb else "",
+            "folder": str(entry.folder or ""),
             "source": entry.source,
             "cards": {str(size): flags for size, flags in entry.cards.items()},
             "note": entry.note,
@@ -123,11 +133,14 @@ def chosen_engine(project: ProjectFolder) -> tuple[str, Settings]:
 
 
 async def open_model_side(project: ProjectFolder, ledger: Ledger | None, say: Say, *, retry_failed: bool = False) -> ModelSide:
-    """The model side as the settings say; `ledger` None answers questions, which are not kept."""
+    """The model side as the settings say; `ledger` None answers questions, which are not kept, and whose askers wait less long for a server."""
     kind, settings = chosen_engine(project)
+    if ledger is None:
+        settings = _for_questions(settings)
+    start = _start(settings, say, ledger is None)
     raw: Engine
     if kind == "vllm":
-        raw, counter, notices = await _served(project, settings, say)
+        raw, counter, notices = await _served(project, settings, start)
     else:
         raw, counter, notices = _embedded(settings, say)
     for notice in notices:
@@ -137,7 +150,7 @@ async def open_model_side(project: ProjectFolder, ledger: Ledger | None, say: Sa
     card = replace(engine.card, tiny=engine.card.tiny or _is_known_tiny(engine.card.name))
     model = Model(generate=engine.generate, card=card, counter=counter, temperature=settings.engine.temperature, seed=settings.engine.seed)
     try:
-        embedder = await open_embedder(project, say)
+        embedder = await open_embedder(project, say, start)
     except BaseException:
         await engine.close()
         raise
@@ -149,10 +162,20 @@ def _is_known_tiny(name: str) -> bool:
     return entry is not None and entry.tiny
 
 
-async def _served(project: ProjectFolder, settings: Settings, say: Say) -> tuple[Engine, TokenCounter, tuple[str, ...]]:
-    vllm = VLLM(settings.engine)
+def _for_questions(settings: Settings) -> Settings:
+    engine = settings.engine
+    return settings.model_copy(update={"engine": engine.model_copy(update={"patience_s": min(engine.patience_s, QUESTION_PATIENCE_S)})})
+
+
+def _start(settings: Settings, say: Say, is_question: bool) -> Start:
+    start = Start.of(settings.engine, say)
+    return replace(start, nobody_s=QUESTION_NOBODY_S) if is_question else start
+
+
+async def _served(project: ProjectFolder, settings: Settings, start: Start) -> tuple[Engine, TokenCounter, tuple[str, ...]]:
+    vllm, say = VLLM(settings.engine), start.say
     try:
-        verdict = await probe(vllm, settings.engine, project.index / "run" / "probe.json")
+        verdict = await probe(vllm, settings.engine, project.index / "run" / "probe.json", start=start)
     except BaseException:
         await vllm.close()
         raise
@@ -172,29 +195,33 @@ def own_counter(verdict: Verdict) -> TokenCounter:
 def _embedded(settings: Settings, say: Say) -> tuple[Engine, TokenCounter, tuple[str, ...]]:
     if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None:
         raise MissingExtra("No model server is configured, and a model in this process", "embedded")
+    entry = Catalogue.load().require(settings.engine.model or SMALL_MODEL)
+    assert entry.folder is not None
     go_offline()
     from graphrag_local.engine.embedded import EmbeddedEngine
 
-    entry = Catalogue.load().require(settings.engine.model or SMALL_MODEL)
-    assert entry.folder is not None
     card = model_card(entry, settings.engine)
-    say(f"Model: {entry.name} in this process, on the CPU (no engine.url is set, no `serve` runs)")
+    say(f"Model: {entry.name} in this process, on the CPU{'' if settings.engine.kind == 'embedded' else ' (no engine.url is set, no `serve` runs)'}")
     return EmbeddedEngine(entry.folder, settings.engine, card), FileTokenizer(entry.folder), ()
 
 
 # --- the embedder
 
 
-async def open_embedder(project: ProjectFolder, say: Say) -> Embedder:
-    """The embedder as the settings say; `auto` takes a local model folder, else the server's embeddings, else words only."""
+async def open_embedder(project: ProjectFolder, say: Say, start: Start | None = None) -> Embedder:
+    """The embedder as the settings say; `auto` takes a local model folder, else the server's embeddings, else words only.
+
+    `start` says how long its server is waited for; without it as long as a question can wait.
+    """
     from graphrag_local.engine.embed import NoEmbedder
 
     settings = project.settings.vectors
+    start = start or _start(_for_questions(project.settings), say, True)
     if settings.kind == "none":
         return NoEmbedder()
     url = settings.url or (_engine_url(project) if settings.kind == "server" or project.settings.engine.url else "")
     if settings.kind == "server" or (settings.kind == "auto" and settings.url):
-        return await _server_embedder(project, url)
+        return await _server_embedder(project, url, start)
     entry = Catalogue.load().find(settings.model)
     has_library = importlib.util.find_spec("sentence_transformers") is not None
     if settings.kind == "local" or (entry is not None and has_library):
@@ -203,7 +230,7 @@ async def open_embedder(project: ProjectFolder, say: Say) -> Embedder:
         return _local_embedder(project, entry or Catalogue.load().require(settings.model))
     if url:
         with contextlib.suppress(EngineError):
-            return await _server_embedder(project, url)
+            return await _server_embedder(project, url, start)
     say(f"No embedder: {settings.model} is not in {models_folder()} and no endpoint gives embeddings; passages are found by words only.")
     return NoEmbedder()
 
@@ -220,10 +247,10 @@ def _local_embedder(project: ProjectFolder, entry: ModelEntry) -> Embedder:
     return LocalEmbedder(entry.folder, project.settings.vectors)
 
 
-async def _server_embedder(project: ProjectFolder, url: str) -> Embedder:
+async def _server_embedder(project: ProjectFolder, url: str, start: Start) -> Embedder:
     from graphrag_local.engine.embed import ServerEmbedder
 
-    return await ServerEmbedder.connect(url.split(",")[0].strip(), project.settings.vectors, project.settings.engine)
+    return await ServerEmbedder.connect(url.split(",")[0].strip(), project.settings.vectors, project.settings.engine, start)
 
 
 # --- a model server of our own

@@ -22,7 +22,7 @@ from graphrag_local.errors import SettingsError
 from graphrag_local.ids import chunk_id
 from graphrag_local.records import Chunk, Document
 from graphrag_local.settings import ChunksSettings
-from graphrag_local.text import BYTES_PER_TOKEN, sentences
+from graphrag_local.text import BYTES_PER_TOKEN, sentences, weight
 from graphrag_local.tokens import cl100k
 
 CONTEXT = 60  # characters on either side that decide a boundary's priority
@@ -67,7 +67,7 @@ def anchored(text: str, settings: ChunksSettings) -> Spans:
 
 
 def _pieces(text: str, start: int, end: int, low: float, high: float, levels: tuple[Starts, ...]) -> Spans:
-    """A run of text in pieces of at most `high` bytes, as far as the boundaries of `levels`, coarsest first, allow."""
+    """A run of text in pieces of a weight of at most `high` (see `text.weight`), as far as the boundaries of `levels`, coarsest first, allow."""
     if not levels:
         yield from _halves(text, start, end, high)
         return
@@ -78,7 +78,7 @@ def _pieces(text: str, start: int, end: int, low: float, high: float, levels: tu
             places.append(place)
             priorities.append(_priority(text, place, opens))
     places.append(end)
-    sizes = array("q", accumulate((_bytes(text[a:b]) for a, b in pairwise(places)), initial=0))
+    sizes = array("q", accumulate((weight(text[a:b]) for a, b in pairwise(places)), initial=0))
     for first, last in _cut(sizes, _Least(priorities), low, high):
         if sizes[last] - sizes[first] <= high:
             yield places[first], places[last]
@@ -180,7 +180,7 @@ def _halves(text: str, start: int, end: int, high: float) -> Spans:
         start, end = stack.pop()
         solid = text[start:end].rstrip()
         middle = whole(text, start + len(solid) // 2, start)
-        if _bytes(solid) <= high or not start < middle < end or text[middle].isspace():
+        if weight(solid) <= high or not start < middle < end or text[middle].isspace():
             yield start, end
         else:
             stack += [(middle, end), (start, middle)]
@@ -204,10 +204,6 @@ def _next(text: str, start: int) -> int:
         if end < size or start + size >= len(text):
             return start + end
         size *= 8
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def windows(text: str, settings: ChunksSettings, models: Path) -> Spans:

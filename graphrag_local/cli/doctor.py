@@ -15,7 +15,7 @@ def run(directory: Project = HERE, overrides: Overrides = None, as_json: AsJson 
     """
     import asyncio
 
-    from graphrag_local.cli.render import out, print_json
+    from graphrag_local.cli.render import out, print_json, say
     from graphrag_local.doctor import examine
     from graphrag_local.project import open_project
 
@@ -26,8 +26,8 @@ def run(directory: Project = HERE, overrides: Overrides = None, as_json: AsJson 
         console = out()
         for finding in findings:
             mark = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}[finding["state"]]
-            console.print(f"{mark}  {finding['what']}: {finding['found']}", markup=False)
+            say(console, f"{mark}  {finding['what']}: {finding['found']}")
             if finding["hint"]:
-                console.print(f"      {finding['hint']}", markup=False)
+                say(console, finding["hint"], indent=6)
     if any(finding["state"] == "fail" for finding in findings):
         raise typer.Exit(1)

@@ -1,12 +1,13 @@
 """`index`: build the index or bring it up to date."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from graphrag_local.cli.options import HERE, AsJson, Overrides, Project
 
 NAME = "index"
+LISTED = 10
 
 
 def run(
@@ -25,11 +26,15 @@ def run(
 
     from graphrag_local.cli.progress import Shown
     from graphrag_local.cli.render import print_json
+    from graphrag_local.errors import Interrupted
     from graphrag_local.indexing import run_index
     from graphrag_local.project import open_project
 
     project = open_project(directory, tuple(overrides or ()))
-    summary = asyncio.run(run_index(project, Shown, retry_failed=retry_failed, accept_missing=accept_missing)).summary()
+    try:
+        summary = asyncio.run(run_index(project, Shown, retry_failed=retry_failed, accept_missing=accept_missing)).summary()
+    except KeyboardInterrupt:
+        raise Interrupted("Interrupted. Every reply that came is kept.", hint=f"The same command continues: graphrag-local index {directory}") from None
     if as_json:
         print_json(summary)
     else:
@@ -38,23 +43,23 @@ def run(
         raise typer.Exit(3)
 
 
-def _show(summary: dict) -> None:  # type: ignore[type-arg]
-    from graphrag_local.cli.render import out, print_table
+def _show(summary: dict[str, Any]) -> None:
+    from graphrag_local.cli.render import count, counts_line, out, print_cost, say, shares
 
-    counts = dict(summary["counts"])
-    counts["communities"] = " / ".join(map(str, counts["communities"])) or "0"
-    rows = [{"stage": stage, **numbers} for stage, numbers in summary["last_build"]["by_stage"].items()]
-    total = {"stage": "all", **{k: v for k, v in summary["last_build"].items() if k != "by_stage"}}
-    print_table("", ("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds"), [*rows, total])
-    console = out()
-    console.print("\n" + ", ".join(f"{value:,} {name}" if isinstance(value, int) else f"{value} {name}" for name, value in counts.items()))
-    replayed, wasted = summary["last_build"]["replayed"], summary["last_build"]["wasted_tokens"]
-    console.print(f"{replayed:,} replies came from the ledger; {wasted:,} tokens went into replies that could not be used")
-    for failure in summary["failures"][:10]:
-        console.print(f"failed: {failure['stage']}: {failure['input']}: {failure['reason']}", markup=False)
-    if len(summary["failures"]) > 10:
-        console.print(f"… and {len(summary['failures']) - 10} more: graphrag-local show failures")
-    if summary["apart"]:
-        console.print(f"{summary['apart']:,} entity names were not found in their passage; they are kept apart and used for nothing")
+    console, build = out(), summary["last_build"]
+    print_cost("", build)
+    console.print()
+    say(console, counts_line(summary["counts"]))
+    changes = summary["changes"]
+    say(console, "documents: " + ", ".join(f"{len(changes[name]):,} {name}" for name in ("new", "edited", "gone", "kept")) + f", {changes['same']:,} the same")
+    say(console, f"{count(build['replayed'], 'reply')} from the ledger, {count(build['wasted_tokens'], 'token')} in replies that could not be used")
+    if summary["names"]:
+        say(console, f"names: {shares(summary['names'])}; {summary['apart']:,} are kept apart and used for nothing")
+    for failure in summary["failures"][:LISTED]:
+        say(console, f"failed: {failure['stage']}: {failure['input']}: {failure['reason']}")
+    if len(summary["failures"]) > LISTED:
+        say(console, f"… and {len(summary['failures']) - LISTED:,} more: graphrag-local show failures")
+    if any(failure["stage"] == "documents" for failure in summary["failures"]):
+        say(console, "What was not read: mend it and run again, or leave it out with documents.exclude.")
     state = "published" if summary["published"] else "nothing changed: still"
-    console.print(f"{state} generation {summary['generation']}, digest {summary['digest']}", markup=False)
+    say(console, f"{state} generation {summary['generation']}, digest {summary['digest']}")

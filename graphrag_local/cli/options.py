@@ -11,3 +11,8 @@ Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting for this run; may be given several times.", show_default=False)
 ]
 HERE = Path()
+
+
+def typed(text: str) -> str:
+    """A question or a name as it was typed: under a locale without UTF-8 its bytes come escaped."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

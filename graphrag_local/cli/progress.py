@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from graphrag_local.records import Usage
 
-EVERY_S = 10.0
+EVERY_S = 10.0  # between two lines, where there is no terminal
+LOG_S = 0.2  # between two notes in the run log, from which `status` tells how far a run that was killed had come
 
 
 @dataclass
@@ -19,6 +20,7 @@ class _Stage:
     total: int
     done: int = 0
     failed: int = 0
+    tokens: int = 0
     began: float = field(default_factory=time.monotonic)
     task: TaskID | None = None
 
@@ -31,10 +33,10 @@ class Shown:
         self._console = Console(stderr=True, highlight=False)
         self._live = self._console.is_terminal
         self._stages: dict[str, _Stage] = {}
-        self._said = time.monotonic()
+        self._told = self._logged = time.monotonic()
         self._bars = Progress(
-            TextColumn("{task.description:<14}"), BarColumn(bar_width=28), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(), TimeRemainingColumn(), console=self._console, disable=not self._live,
+            TextColumn("{task.description:<11}"), BarColumn(bar_width=14), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(elapsed_when_finished=True), console=self._console, disable=not self._live, expand=False,
         )  # fmt: skip
 
     def __enter__(self) -> "Shown":
@@ -43,10 +45,13 @@ class Shown:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bars.stop()
+        if kind is not None and self._stages:
+            name, state = list(self._stages.items())[-1]
+            self._log("progress", stage=name, done=state.done, failed=state.failed, total=state.total)
 
     def begin(self, stage: str, total: int) -> None:
         """A stage starts."""
-        self._stages[stage] = _Stage(total)
+        self._stages[stage] = _Stage(total, tokens=self._usage().completion_tokens)
         self._log("stage", stage=stage, done=0, total=total)
         if self._live:
             self._stages[stage].task = self._bars.add_task(stage, total=total, note="")
@@ -57,22 +62,23 @@ class Shown:
         """Units that ended."""
         state = self._stages.setdefault(stage, _Stage(0))
         state.done, state.failed, state.total = state.done + done + failed, state.failed + failed, state.total + more
-        usage = self._usage()
         seconds = max(time.monotonic() - state.began, 1e-3)
-        rate = f"{usage.completion_tokens / max(usage.seconds, seconds):,.0f} tokens/s" if usage.completion_tokens else ""
-        note = ", ".join(filter(None, (f"{state.failed} failed" if state.failed else "", rate)))
+        tokens = self._usage().completion_tokens - state.tokens
+        failures = f", {state.failed:,} failed" if state.failed else ""
+        note = f"{state.total - state.done:,} open{failures}" + (f", {tokens / seconds:,.0f} tokens/s" if tokens else "")
         if state.task is not None:
             self._bars.update(state.task, completed=state.done, total=state.total, note=note)
-        if time.monotonic() - self._said >= EVERY_S:
+        now = time.monotonic()
+        if now - self._logged >= LOG_S:
+            self._logged = now
             self._log("progress", stage=stage, done=state.done, failed=state.failed, total=state.total)
+        if now - self._told >= EVERY_S and not self._live:
+            self._told = now
             left = seconds / max(state.done, 1) * (state.total - state.done)
-            self._said = time.monotonic()
-            if not self._live:
-                self.say(f"{stage}: {state.done:,} of {state.total:,} done{', ' + note if note else ''}, about {left:,.0f} s left")
+            self.say(f"{stage}: {state.done:,} of {state.total:,} done, {note}, about {left:,.0f} s left")
 
     def say(self, text: str) -> None:
         """One sentence."""
-        self._said = time.monotonic()
         if self._live:
             self._bars.console.print(text, markup=False)
         else:

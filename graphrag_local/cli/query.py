@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from graphrag_local.cli.options import HERE, AsJson, Overrides, Project
+from graphrag_local.cli.options import HERE, AsJson, Overrides, Project, typed
 
 NAME = "query"
 
@@ -30,7 +30,7 @@ def run(
     from graphrag_local.project import open_project
     from graphrag_local.service import run_query, run_retrieve
 
-    project = open_project(directory, tuple(overrides or ()))
+    project, question = open_project(directory, tuple(overrides or ())), typed(question)
     if retrieve_only:
         hits = [plain(hit) for hit in asyncio.run(run_retrieve(project, question, mode, level, limit))]
         print_json(hits) if as_json else print_table("", ("id", "kind", "document", "start", "end", "score"), hits)

@@ -8,8 +8,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from graphrag_local.records import Answer
+
+STAGES = ("documents", "chunks", "extraction", "graph", "communities", "reports", "vectors")  # in the order in which they run
+WIDE = 100_000  # columns of a file
+QUOTED = 300  # characters of a quotation that people are shown
 
 
 def plain(value: Any) -> Any:
@@ -24,23 +29,44 @@ def plain(value: Any) -> Any:
 
 
 def print_json(value: Any) -> None:
-    """One object on stdout."""
-    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, indent=2) + "\n")
+    """One object on stdout; with escapes where the stream is not UTF-8, so that no character is lost to a program that reads it."""
+    escaped = (sys.stdout.encoding or "").lower().replace("_", "-") not in ("utf-8", "utf8")
+    sys.stdout.write(json.dumps(plain(value), ensure_ascii=escaped, indent=2) + "\n")
 
 
 def out() -> Console:
-    """The console for results."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    """The console for results. Where they go to a file or a program no line is broken and no colour set; $NO_COLOR holds on a terminal too."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """A table on stdout."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+def say(console: Console, text: str, *, indent: int = 0, style: str = "") -> None:
+    """A paragraph without markup; on a terminal its lines are broken between words and stay indented."""
+    for piece in text.splitlines() or [""]:
+        for line in Text(piece, style=style).wrap(console, max(20, console.width - indent)):
+            line.rstrip()
+            console.print(" " * indent, line, sep="", soft_wrap=True)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, last: str = "") -> None:
+    """A table on stdout: numbers to the right, the first column whole; `last` is a caption below."""
+    rows = list(rows)
+    table = Table(title=title or None, caption=last or None, title_justify="left", caption_justify="left", box=None, pad_edge=False, title_style="bold")
+    for number, column in enumerate(columns):
+        numeric = bool(rows) and all(_is_number(row.get(column)) for row in rows)
+        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=number == 0, justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*(_cell(row.get(column, "")) for column in columns))
-    out().print(table)
+    console = out()
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as kept:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in kept.get().splitlines())
+
+
+def _is_number(value: Any) -> bool:
+    return value == "" or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _cell(value: Any) -> str:
@@ -53,23 +79,56 @@ def _cell(value: Any) -> str:
     return str(value).replace("[", r"\[")
 
 
+def count(number: int, what: str) -> str:
+    """ "1 reply", "2 replies"."""
+    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{number:,} {what if number == 1 else plural}"
+
+
+def print_cost(title: str, build: Mapping[str, Any]) -> None:
+    """What a build cost, by stage and in all."""
+    rows = [{"stage": stage, **build["by_stage"][stage]} for stage in STAGES if stage in build["by_stage"]]
+    columns = ("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds")
+    print_table(title, columns, [*rows, {**build, "stage": "all"}])
+
+
+def counts_line(counts: Mapping[str, Any]) -> str:
+    """How many records of each kind there are, in the order in which they are made."""
+    kinds = {"document": "documents", "chunk": "chunks", "entity": "entities", "relationship": "relationships", "claim": "claims"}
+    shown = [count(counts[plural], kind) for kind, plural in kinds.items()]
+    levels = counts["communities"]
+    shown.append(f"{' / '.join(map(str, levels))} communities (by level)" if len(levels) > 1 else count(sum(levels), "community"))
+    return ", ".join([*shown, count(counts["reports"], "report"), count(counts["failures"], "failure")])
+
+
+def shares(names: Mapping[str, float]) -> str:
+    """How the names of the graph are grounded, for people; "" without any."""
+    return ", ".join(f"{share:.1%} {kind}" for kind, share in names.items())
+
+
+def source_line(document: str, place: str, start: int, end: int, quote: str) -> str:
+    """Where a quotation stands and its words, on one line, cut where it is long: the offsets say all of it."""
+    words = " ".join(quote.split())
+    shown = words if len(words) <= QUOTED else f"{words[:QUOTED].rsplit(' ', 1)[0]} …"
+    return f"{document}{f', {place}' if place else ''} ({start}-{end}): “{shown}”"
+
+
 def print_answer(answer: Answer) -> None:
     """An answer for people: the text, its citations with their quotes, the cost."""
     console = out()
-    console.print(answer.answer, markup=False)
+    say(console, answer.answer)
     if answer.citations:
         console.print()
     for citation in answer.citations:
-        console.print(f"[{citation.n}] {citation.kind}: {citation.title}", markup=False, style="bold")
+        say(console, f"[{citation.n}] {citation.kind}: {citation.title}", style="bold")
         for source in citation.sources:
-            place = f", {source.place}" if source.place else ""
-            quote = " ".join(source.quote.split())
-            console.print(f"    {source.document}{place} ({source.start}-{source.end}): “{quote}”", markup=False)
+            say(console, source_line(source.document, source.place, source.start, source.end, source.quote), indent=4)
     notes = [f"mode {answer.mode}" + (f", level {answer.level}" if answer.level is not None else ""), f"generation {answer.generation}"]
     if answer.stale:
         notes.append("uses a report that is being brought up to date")
     usage = answer.usage
-    cost = f"{usage.calls} calls, {usage.prompt_tokens:,} prompt ({usage.cached_tokens:,} cached) + {usage.completion_tokens:,} completion tokens"
-    console.print(f"\n{'; '.join(notes)}; {cost}, {usage.seconds:.1f} s", markup=False, style="dim")
+    cost = f"{count(usage.calls, 'call')}, {usage.prompt_tokens:,} prompt ({usage.cached_tokens:,} cached) + {usage.completion_tokens:,} completion tokens"
+    console.print()
+    say(console, f"{'; '.join(notes)}; {cost}, {usage.seconds:.1f} s", style="dim")
     for note in answer.notes:
-        console.print(f"note: {note}", markup=False, style="dim")
+        say(console, f"note: {note}", style="dim")

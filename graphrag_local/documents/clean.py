@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import regex
 
 from graphrag_local.records import Cut, Place
-from graphrag_local.text import one_line
+from graphrag_local.text import CONTROLS, one_line
 
-_DROPPED = re.compile("[\x00-\x08\x0e-\x1b\x7f\ufeff]")
+_DROPPED = re.compile(f"{CONTROLS}|\ufeff")
 _BLANKS = str.maketrans(dict.fromkeys("\x0b\x0c\x1c\x1d\x1e\x1f", " ") | {0xD800 + i: "\ufffd" for i in range(0x800)})
 _ODD = re.compile("[\x0b\x0c\x1c-\x1f\ud800-\udfff]")
 _MARKS = regex.compile(r"\p{M}{200}")

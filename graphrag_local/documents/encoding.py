@@ -29,10 +29,12 @@ _MAGIC = ((b"%PDF-", "a PDF"), (b"PK\x03\x04", "a zip archive or Office file"), 
 _HIGH = bytes(range(128, 256))
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b")) + b"\x7f"
 CONTROL_SHARE = 0.05  # random bytes and compressed files are above it; four times as many in what is well-formed UTF-8
+WIDE_SHARE = 0.2
 SAMPLE_BYTES = 65536
 OWN = 8  # power of the share of words that the language can spell: one word that it cannot is strong evidence
 CLEAR = 0.65  # a rival with another text must score below this share of the winner
 TOLERANCE = 50  # one odd word or sign is allowed for so many words with letters beyond a-z
+SELDOM = 0.5  # encodings of a smaller prior
 DOUBT = 3  # added to every language's count of small words: few of them prove little
 _STRAY = re.compile("[\udc80-\udcff]+")
 _LETTERS = "[^\\W\\d_ªºµ½¼¾²³¹]"
@@ -70,9 +72,10 @@ def decode(data: bytes, *, forced: str = "", declared: str = "") -> Decoded:
     for mark, encoding in _MARKS:
         if data.startswith(mark) and (encoding != "utf-32-le" or len(data) % 4 == 0):
             return _marked(data[len(mark):], encoding)
-    if b"\0" in data and (wide := _wide(data)):
-        return wide
     plain = _strict(data, "utf-8")
+    # UTF-8 with a few stray zero bytes would make well-formed, wrong UTF-16; in real UTF-16 that is UTF-8 by chance half the bytes are controls.
+    if b"\0" in data and (plain is None or _controls(data) > WIDE_SHARE * len(data)) and (wide := _wide(data)):
+        return wide
     if _WIDE_NAME.match(forced) and (b"\0" in data or plain is None):
         return _as_forced(data, forced)
     _refuse_binary(data, CONTROL_SHARE if plain is None else 4 * CONTROL_SHARE)
@@ -132,9 +135,13 @@ def _refuse_binary(data: bytes, share: float) -> None:
     for magic, what in _MAGIC:
         if data.startswith(magic):
             raise ReadProblem(f"is not text (it is {what} inside)")
-    controls = len(data) - len(data.translate(None, _CONTROLS))
+    controls = _controls(data)
     if controls > max(1, share * len(data)):
         raise ReadProblem(f"is not text ({controls} of its {len(data)} bytes are control bytes)")
+
+
+def _controls(data: bytes) -> int:
+    return len(data) - len(data.translate(None, _CONTROLS))
 
 
 def _wide(data: bytes) -> Decoded | None:
@@ -180,7 +187,8 @@ def _stray_text(run: re.Match[str]) -> str:
     neighbours = run.string[max(0, run.start() - 1) : run.start()] + run.string[run.end() : run.end() + 1]
     cut_off = raw[0] >= 0xC2 and all(0x80 <= byte < 0xC0 for byte in raw[1:])
     latin = any(character.isascii() and character.isalpha() for character in neighbours)
-    return "\ufffd" if cut_off and (len(raw) > 1 or not latin) else raw.decode("cp1252", "replace")
+    half = raw[0] < 0xC4  # most two-byte letters of Latin script begin so; as cp1252 it would be Â or Ã
+    return "\ufffd" if cut_off and (len(raw) > 1 or half or not latin) else raw.decode("cp1252", "replace")
 
 
 def _guessed(data: bytes) -> Decoded:
@@ -281,7 +289,10 @@ def _latin(sample: bytes, plain: Counter[bytes]) -> list[Verdict]:
         for name, language in LATIN.items():
             own = sum(n for word, n in words.items() if word <= language.letters) / weight if weight else 1.0
             verdicts.append((hits[name] * (0.2 * prior + 0.8 * own**OWN) * 0.5**wrong, encoding, text))
-    return verdicts
+    _, best, text = max(verdicts, default=(0.0, "", ""))
+    # A word or two beside hardly a small word of any language prove nothing, where the encoding is one that is seldom met.
+    thin = max(hits.values()) < DOUBT + 3 and sum(not word.isascii() for word in _WORD.findall(text)) < 3
+    return [] if thin and LATIN_ENCODINGS.get(best, 1.0) < SELDOM else verdicts
 
 
 def _unlikely(word: str) -> bool:

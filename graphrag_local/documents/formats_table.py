@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
@@ -73,7 +74,7 @@ def parse_jsonl(text: str, options: Options) -> Parsed:
         try:
             _add_object(records, f"line {number}", json.loads(line))
         except json.JSONDecodeError as error:
-            records.refuse(f"line {number}", f"is not valid JSON ({error.msg} at column {error.colno})")
+            records.refuse(f"line {number}", f"is not valid JSON ({error.msg.removesuffix(' at')} at column {error.colno})")
         except (ValueError, RecursionError):
             records.refuse(f"line {number}", "is not usable JSON (nested too deeply, or a number too long)")
     return records.parsed()
@@ -84,7 +85,7 @@ def parse_json(text: str, options: Options) -> Parsed:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ReadProblem(f"is not valid JSON ({error.msg} in line {error.lineno}, column {error.colno})") from error
+        raise ReadProblem(f"is not valid JSON ({error.msg.removesuffix(' at')} in line {error.lineno}, column {error.colno})") from error
     except (ValueError, RecursionError) as error:
         raise ReadProblem("is not usable JSON (nested too deeply, or a number too long)") from error
     records = Records(options)
@@ -129,7 +130,10 @@ def parse_tsv(text: str, options: Options) -> Parsed:
 
 def parse_csv(text: str, options: Options) -> Parsed:
     """A table separated by what its header holds most of: comma, semicolon, tab or bar."""
-    header = text.lstrip("\ufeff \r\n").split("\n", 1)[0]
+    first, _, rest = text.lstrip("\ufeff").partition("\n")
+    if told := re.fullmatch(r"(?i)\"?sep=(.)\"?\s*", first):  # a line of Excel's own; left blank, so that the others keep their numbers
+        return _table(f"\n{rest}", options, told.group(1))
+    header = re.sub('"[^"]*"', "", text.lstrip("\ufeff \r\n").split("\n", 1)[0])
     return _table(text, options, max(",;\t|", key=header.count))
 
 

@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from graphrag_local.errors import ReplyInvalid
 from graphrag_local.prompting import Message
 from graphrag_local.records import Outcome, Usage
-from graphrag_local.tokens import TokenCounter, count_messages
+from graphrag_local.tokens import TokenCounter, fits
 
 Form = Literal["grammar", "schema"]
 Purpose = Literal["extract", "describe", "report", "answer", "probe"]
@@ -67,7 +67,8 @@ class Request:
 
     `documents` are the ids of the documents whose text the prompt holds. `validate` raises ValueError when the reply's text cannot be used.
     `affinity` names what shares its prefix (a chunk, a window), so that it stays on the endpoint that has it cached; it is
-    not part of the key. `priority`: lower goes first (questions 0, indexing 10). `max_tokens` bounds the reply.
+    not part of the key. `priority`: lower goes first (questions 0, indexing 10). `max_tokens` bounds the reply. `logprobs` asks for the
+    log-probabilities of the reply's tokens; where `decides` names some (white space and quotes aside), only theirs are kept.
     """
 
     messages: tuple[Message, ...]
@@ -78,13 +79,14 @@ class Request:
     seed: int = 0
     gate: Gate | None = None
     logprobs: bool = False
+    decides: tuple[str, ...] = ()
     affinity: str = ""
     priority: int = 10
     documents: tuple[str, ...] = ()
     validate: Callable[[str], object] | None = field(default=None, compare=False)
 
     def key_parts(self) -> dict[str, Any]:
-        """What determines the reply, besides the model: messages, constraint, sampling, gate. Affinity and priority do not."""
+        """What determines the reply, besides the model: messages, constraint, sampling, gate. Affinity, priority and `decides` do not."""
         return {
             "messages": [[message.role, message.content] for message in self.messages],
             "constraint": [type(self.constraint).__name__, _constraint_value(self.constraint)],
@@ -163,6 +165,11 @@ class EmbedderCard:
     revision: str
     dimension: int
 
+    @classmethod
+    def of(cls, models: Mapping[str, Any]) -> "EmbedderCard":
+        """The embedder that made an index's vectors, from the `models` of its manifest."""
+        return cls(name=models["embedder"], revision=models["embedder_revision"], dimension=models["dimension"])
+
     def same_as(self, other: "EmbedderCard") -> bool:
         """Whether two cards mean one embedder. Revisions read off a probe vector ("probe-" and two hex digits per number) may differ by rounding."""
         if (self.name, self.dimension) != (other.name, other.dimension):
@@ -201,7 +208,7 @@ class Model:
 
     def fits(self, messages: tuple[Message, ...], reply_tokens: int) -> bool:
         """Whether a chat and the room for its reply fit the model's window."""
-        return count_messages(self.counter, messages) + reply_tokens <= self.card.context_tokens
+        return fits(self.counter, messages, self.card.context_tokens - reply_tokens)
 
 
 T = TypeVar("T")
@@ -255,25 +262,34 @@ def is_loop(text: str) -> bool:
     return False
 
 
-_LATEX = re.compile(r"(?<!\\)((?:\\\\)*)\\(?=[fb][a-z])")
+_BARE_ESCAPE = re.compile(
+    r"(?<!\\)((?:\\\\)*)\\(?=[fb][a-z]|(?:neq|nabla|notin|rho|rangle|rightarrow|tau|times|theta|tilde|tfrac|text(?:bf|it|rm)?)(?![a-z])|"
+    r'[^"\\/bfnrtu]|u(?![0-9a-fA-F]{4}))'
+)
 _FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
 _TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
+
+
+def mended_escapes(text: str) -> str:
+    """A JSON text in which a back slash that begins no escape, or a command of LaTeX, stands for itself."""
+    return _BARE_ESCAPE.sub(r"\1\\\\", text)
 
 
 def read_json(text: str) -> Any:
     """The JSON value of a reply; raises ValueError with the beginning of the text where there is none.
 
     Servers that do not enforce a schema send fences, a sentence before or after, or a comma too many: those are taken off. A back slash
-    before `frac` or `beta` is LaTeX (form feed and backspace are never meant).
+    before `frac`, `beta`, `neq` or `sigma` is LaTeX (form feed and backspace are never meant, a line break hardly), and one that begins no
+    escape stands for itself.
     """
     fenced = _FENCE.match(text)
     body = fenced.group(1) if fenced else text
     start = min((at for at in (body.find("{"), body.find("[")) if at >= 0), default=0)
-    body = _LATEX.sub(r"\1\\\\", body[start : max(body.rfind("}"), body.rfind("]")) + 1])
+    body = mended_escapes(body[start : max(body.rfind("}"), body.rfind("]")) + 1])
     for candidate in (body, _TRAILING_COMMA.sub("", body)):
         try:
-            return json.loads(candidate)
-        except ValueError:
+            return json.loads(candidate, strict=False)
+        except (ValueError, RecursionError):
             continue
     raise ValueError(f"it is not JSON; it begins {text[:80]!r}")
 

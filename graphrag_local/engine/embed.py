@@ -12,6 +12,7 @@ import numpy as np
 
 from graphrag_local.engine.base import EmbedderCard
 from graphrag_local.engine.endpoint import Endpoint
+from graphrag_local.engine.start import Start
 from graphrag_local.errors import ContextOverflow, EngineBusy, EngineRefused, EngineUnreachable
 from graphrag_local.flow import map_ordered
 from graphrag_local.settings import EngineSettings, VectorsSettings
@@ -83,11 +84,14 @@ class ServerEmbedder:
         self._scale = engine.clock_scale
 
     @classmethod
-    async def connect(cls, url: str, vectors: VectorsSettings, engine: EngineSettings) -> "ServerEmbedder":
-        """The embedder `vectors.model` at a base URL (such as http://127.0.0.1:8000/v1). One call, with the purpose "probe"."""
+    async def connect(cls, url: str, vectors: VectorsSettings, engine: EngineSettings, start: Start | None = None) -> "ServerEmbedder":
+        """The embedder `vectors.model` at a base URL (such as http://127.0.0.1:8000/v1). One call, with the purpose "probe".
+
+        `start` says how long a server that is busy or failing is waited for, and who is told.
+        """
         embedder = cls(url, vectors, engine)
         try:
-            vector = (await embedder._ask([PROBE_TEXT], "probe"))[0]
+            vector = (await (start or Start.of(engine)).wait(lambda: embedder._once([PROBE_TEXT], "probe")))[0]
             revision = vectors.revision or probe_revision(vector)
         except BaseException:
             await embedder.close()
@@ -127,15 +131,18 @@ class ServerEmbedder:
                 windows += await self._windows(half)
         return windows
 
+    async def _once(self, texts: list[str], purpose: str) -> list[Vector]:
+        """The server's vectors, asked for once."""
+        body = {"model": self.card.name, "input": texts, "encoding_format": "float"}
+        return self._read(await self._endpoint.fetch("/embeddings", body, purpose), len(texts))
+
     async def _ask(self, texts: list[str], purpose: str) -> list[Vector]:
         """The server's vectors, asked again with growing pauses while it is busy or away; the last fault once patience is spent."""
-        body = {"model": self.card.name, "input": texts, "encoding_format": "float"}
         waited, pause = 0.0, FIRST_WAIT_S
         while True:
             try:
                 async with asyncio.timeout(self._timeout_s / self._scale):
-                    answer = await self._endpoint.fetch("/embeddings", body, purpose)
-                return self._read(answer, len(texts))
+                    return await self._once(texts, purpose)
             except TimeoutError as error:
                 fault: EngineUnreachable | EngineBusy = EngineUnreachable(f"{self._endpoint.url} did not answer within {self._timeout_s:.0f} s.")
                 fault.__cause__ = error
@@ -150,9 +157,9 @@ class ServerEmbedder:
     def _read(self, answer: bytes, count: int) -> list[Vector]:
         value = self._endpoint.json(answer)
         try:
-            rows = sorted(value["data"], key=lambda row: row["index"])
-            vectors = [[float(number) for number in row["embedding"]] for row in rows]
-        except (TypeError, KeyError, ValueError):
+            rows = sorted(enumerate(value["data"]), key=lambda row: row[1].get("index", row[0]))  # some servers leave the index out
+            vectors = [[float(number) for number in row["embedding"]] for _, row in rows]
+        except (TypeError, KeyError, ValueError, AttributeError):
             raise self._endpoint.garbage(answer.decode("utf-8", "replace")) from None
         if len(vectors) != count:
             raise self._endpoint.garbage(f"{len(vectors)} vectors for {count} texts")

@@ -132,13 +132,13 @@ class Endpoint:
             return ""
         return str(value.get("version", "")) if isinstance(value, dict) else ""
 
-    async def healthy(self) -> bool:
-        """Whether the health page says 200; servers say so while their completions fail, so it proves little."""
+    async def ailing(self) -> EngineError | None:
+        """The fault of the health page; None where it says that all is well (servers say so while their completions fail) or there is none."""
         try:
             await self.fetch("/health", None, "health", root=True)
-        except EngineError:
-            return False
-        return True
+        except EngineError as fault:
+            return fault if fault.retryable else None
+        return None
 
     async def load(self) -> Load:
         """What the metrics page says; raises EngineRefused where there is none of vLLM's kind."""

@@ -89,8 +89,8 @@ def vllm_flags(entry: ModelEntry, settings: Settings, device: Device, memory_gb:
     server = settings.server
     flags = [
         "--served-model-name", entry.name, "--host", "127.0.0.1", "--port", str(server.engine_port),
-        "--structured-outputs-config.backend", "guidance", "--enable-prompt-tokens-details", "--scheduling-policy", "priority",
-        "--generation-config", "vllm",
+        "--structured-outputs-config.backend", "guidance", "--structured-outputs-config.disable_any_whitespace", "true",
+        "--enable-prompt-tokens-details", "--scheduling-policy", "priority", "--generation-config", "vllm",
     ]  # fmt: skip
     if device == "cpu":
         flags += ["--dtype", "bfloat16", "--enforce-eager"]

@@ -1,19 +1,22 @@
 """An engine that asks once: every reply is written down with its outcome before it is used, and answers the same request from then on.
 
-Only here are replies judged. A reply that cannot be used is written down too, without its text, so that the next run takes the same branch without
+Only here are replies judged. A reply that cannot be used is written down too, with the beginning of its text only, so that the next run takes the same branch without
 asking again; a server's faults are not.
 """
 
 import asyncio
 import json
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from graphrag_local.engine.base import Engine, ModelCard, Reply, Request, judge
 from graphrag_local.errors import GraphragError, ReplyInvalid
 from graphrag_local.ids import fingerprint
 from graphrag_local.records import LedgerRow, Outcome, Usage
+
+BEGINNING = 80  # characters that are kept of a reply that cannot be used, for people
+_AROUND = " \t\r\n\"'"
 
 
 class ReplyLedger(Protocol):
@@ -110,6 +113,9 @@ class Ledgered:
     async def _paid(self, key: str, request: Request) -> tuple[LedgerRow, Reply]:
         """Ask, judge, count, and write down before anybody uses it."""
         reply = await self.inner.generate(request)
+        if request.decides:  # all of them are several times the size of the reply
+            kept = tuple(pair for pair in reply.logprobs if pair[0].strip(_AROUND) in request.decides)
+            reply = replace(reply, logprobs=kept)
         outcome = judge(request, reply)
         self.meter.add(request.purpose, reply.usage, outcome)
         row = LedgerRow(
@@ -118,7 +124,7 @@ class Ledgered:
             model=self.card.name,
             revision=self.card.revision,
             outcome=outcome,
-            text=reply.text if outcome == "ok" else "",
+            text=reply.text if outcome == "ok" else reply.text[:BEGINNING],
             gate=reply.gate,
             logprobs=json.dumps(reply.logprobs, ensure_ascii=False) if reply.logprobs else "",
             prompt_tokens=reply.usage.prompt_tokens,
@@ -147,15 +153,15 @@ class Ledgered:
 
 
 _WHY = {
-    "cut_off": "was cut off at its limit of {limit} tokens",
+    "cut_off": "was cut off before its end (its limit is {limit} tokens)",
     "loop": "repeats itself without end",
-    "thinking": "holds nothing but thoughts",
+    "thinking": "is empty, or holds nothing but thoughts",
     "invalid": "does not fit what was asked",
 }
 
 
 def _unusable(request: Request, row: LedgerRow, reply: Reply | None) -> ReplyInvalid:
-    """The error for a reply that cannot be used; with the beginning of its text where that is still there."""
+    """The error for a reply that cannot be used, the same sentence whether it came now or before."""
     why = _WHY[row.outcome].format(limit=request.max_tokens)
-    begin = f": {reply.text[:80]!r}" if reply is not None and reply.text else ""
+    begin = f"; it begins {row.text!r}" if row.text else ""
     return ReplyInvalid(f"The reply to a call for {request.purpose!r} {why}{begin}.", outcome=row.outcome, reply=reply)

@@ -15,10 +15,10 @@ from graphrag_local.engine.away import CONTINUE, Away, Clock, GaveUp
 from graphrag_local.engine.base import Engine, FreeText, ModelCard, Reply, Request
 from graphrag_local.engine.endpoint import Load
 from graphrag_local.engine.pace import Pace, Slots
-from graphrag_local.errors import ContextOverflow, EngineBusy, EngineError, EngineHung, EngineUnreachable
+from graphrag_local.errors import ContextOverflow, EngineBusy, EngineError, EngineHung, EngineRefused, EngineUnreachable
 from graphrag_local.prompting import Message
 from graphrag_local.settings import EngineSettings
-from graphrag_local.tokens import TokenCounter, count_messages
+from graphrag_local.tokens import TokenCounter, count_messages, fits
 
 Say = Callable[[str], None]
 
@@ -28,6 +28,9 @@ OVERTAKEN = 2  # times the number of open requests
 SLOW = 20  # times the median service time
 STUCK = 5  # times the median service time, for a request that was overtaken: others need not wait for its slot
 FAULTS = 5  # faults of one request while others succeed: it is the request, not the server
+IN_VAIN = 5  # requests that came to nothing, without a reply between them: nothing will come of the others
+KEY = (401, 402, 407)  # statuses that are about who asks, never about what is asked
+PAGES = 8  # of so many looks at a server that is away all but the last ask its health page first
 CLOSE = 0.85  # share of the window from which a count that is only an estimate is checked with the server
 TICK_S, SAY_S, METRICS_S = 1.0, 10.0, 5.0
 PREFILL = 20  # prompt tokens that cost about as much as one reply token
@@ -42,6 +45,9 @@ class Server(Protocol):
 
     async def metrics(self) -> Load | None:
         """The server's queue; None where it does not tell."""
+
+    async def ailing(self) -> EngineError | None:
+        """The fault of its health page, if any."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +86,8 @@ class Patient:
         self._slots = Slots(self._pace.limit)
         self._open: dict[_Call, None] = {}
         self._times: deque[float] = deque(maxlen=100)
-        self._active = self._successes = 0
+        self._active = self._successes = self._looks = 0
+        self._vain = 0  # requests that came to nothing since the last real reply
         self._last_reply = self._last_said = self._last_look = self._last_pulse = 0.0
         self._watcher: asyncio.Task[None] | None = None
         self._pulsing: asyncio.Task[None] | None = None
@@ -107,8 +114,9 @@ class Patient:
     async def generate(self, request: Request) -> Reply:
         """The reply, however long it takes the server.
 
-        Raises EngineUnreachable when the server stays away longer than the patience or fails this request only; EngineHung when the request was
-        overtaken twice; ContextOverflow, before anything is sent, when it does not fit; EngineRefused as it comes.
+        Raises EngineUnreachable when the server stays away longer than the patience; EngineHung when the request was overtaken twice, or fails
+        again and again while others, or the small ones that look after the server, are answered; ContextOverflow, before anything is sent, when
+        it does not fit; EngineRefused as it comes.
         """
         self._active += 1
         try:
@@ -124,6 +132,10 @@ class Patient:
                     trial.hung += 1
                     if trial.hung == 2:
                         raise
+                except EngineRefused as refusal:
+                    if request.purpose != "probe":
+                        await self._doubt(refusal)
+                    raise
                 except (EngineUnreachable, EngineBusy) as fault:
                     await self._weigh(trial, fault)
         finally:
@@ -140,13 +152,35 @@ class Patient:
             trial.successes = self._successes
             trial.faults += 1
         if trial.faults >= FAULTS:
-            raise EngineUnreachable(f"One request failed {FAULTS} times while others were answered: {fault}") from fault
+            self._in_vain(fault)
+            raise EngineHung(f"One request failed {FAULTS} times while others were answered: {fault}") from fault
         if trial.waited > self._settings.patience_s:
             raise EngineUnreachable(f"The model server failed for {trial.waited:.0f} s; the last fault was: {fault}", hint=CONTINUE) from fault
         if trial.faults > 1:
             begun = self._clock.now()
             await self._clock.sleep(self._away.backoff(trial.faults))
             trial.waited += self._clock.now() - begun
+
+    def _in_vain(self, fault: EngineError) -> int:
+        """Count a request that came to nothing; how many that makes in a row. Raises GaveUp when it is no use to go on."""
+        self._vain += 1
+        if self._vain >= IN_VAIN:
+            message = f"The model server answers small requests, but none of the last {IN_VAIN} real ones; the last fault was: {fault}"
+            raise GaveUp(message, hint=fault.hint or CONTINUE) from fault
+        return self._vain
+
+    async def _doubt(self, refusal: EngineRefused) -> None:
+        """Whether a refusal is about more than its request: a wrong key, model or address. Raises GaveUp when a small request is refused too."""
+        if refusal.status in KEY:
+            raise GaveUp(str(refusal), hint=refusal.hint) from refusal
+        if self._in_vain(refusal) > 1:
+            return
+        try:
+            await self.inner.generate(PULSE)
+        except EngineRefused as second:
+            raise GaveUp(f"The model server refuses every request: {second}", hint=second.hint) from second
+        except EngineError:
+            return
 
     # --- sending
 
@@ -190,6 +224,7 @@ class Patient:
         now = self._clock.now()
         self._last_reply = now
         self._successes += 1
+        self._vain = 0
         self._away.succeeded()
         self._times.append(now - call.sent)
         for other in self._open:
@@ -201,7 +236,7 @@ class Patient:
     async def _check_room(self, request: Request) -> None:
         """Raise ContextOverflow when prompt and reply do not fit the window; an estimate that comes close is checked with the server."""
         window = self.card.context_tokens
-        if not window or self._counter is None:
+        if not window or self._counter is None or fits(self._counter, request.messages, int(CLOSE * window) - request.max_tokens):
             return
         prompt = count_messages(self._counter, request.messages)
         if not self._counter.exact and self._server is not None and prompt + request.max_tokens > CLOSE * window:
@@ -212,7 +247,12 @@ class Patient:
             raise ContextOverflow(message, window=window, prompt_tokens=prompt)
 
     async def _pulse(self) -> None:
+        """A small request, if the health page does not say already that it would be in vain; there are gateways whose page is always ill."""
+        self._looks += 1
+        if self._server is not None and self._looks % PAGES and (fault := await self._server.ailing()) is not None:
+            raise fault
         await self.inner.generate(PULSE)
+        self._successes += 1  # it tells a request that breaks the server from a server that is broken, also when no other is left to ask
 
     # --- watching
 
@@ -253,7 +293,7 @@ class Patient:
                 self._leave(call)
             slow = len(self._times) >= 5 and age > SLOW * median and max(self._last_reply, self._last_pulse) > call.sent
             if age > timeout and (overtaken or slow):
-                self._give_up(call, EngineHung(f"A request got no reply within {age:.0f} s while {call.overtaken} later ones did."))
+                self._give_up(call, EngineHung("A request got no reply, twice, while later ones did."))
             elif age > timeout + self._settings.patience_s and self._last_reply < call.sent:
                 self._give_up(call, GaveUp(f"The model server takes requests but has answered none for {age:.0f} s.", hint=CONTINUE))
         oldest = max((now - call.sent for call in self._open), default=0.0)

@@ -8,12 +8,13 @@ whose replies are all in the ledger needs no server at all.
 import asyncio
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from graphrag_local.engine.base import Choice, Constraint, Form, FreeText, Grammar, ModelCard, Reply, Request, schema_of
 from graphrag_local.engine.endpoint import Served
+from graphrag_local.engine.start import Start
 from graphrag_local.engine.vllm import VLLM
 from graphrag_local.errors import EngineBusy, EngineError, EngineRefused, EngineUnreachable
 from graphrag_local.ids import digest_of, fingerprint
@@ -63,22 +64,24 @@ class Verdict:
         return Estimate(name="estimate measured on the server", rates=kinds, other=max(OTHER_RATE, *kinds.values()))
 
 
-async def probe(engine: VLLM, settings: EngineSettings, cache_path: Path | None, *, tiny: bool | None = None) -> Verdict:
+async def probe(
+    engine: VLLM, settings: EngineSettings, cache_path: Path | None, *, tiny: bool | None = None, start: Start | None = None
+) -> Verdict:
     """The verdict on the engine's server, which the engine takes over (`adopt`).
 
-    `tiny` is what models.toml says about the model's size; None means: judge by its name. Raises EngineRefused when the server does not have the
-    model, EngineUnreachable when it is away and nothing is known about it.
+    `tiny` is what models.toml says about the model's size; None means: judge by its name. `start` says how long a server that is busy or failing is
+    waited for. Raises EngineRefused when the server does not have the model, EngineUnreachable when it stays away and nothing is known about it.
     """
     known = _read(cache_path)
+    start = start or Start.of(settings)
+    remembered = _remembered(known, engine, settings)
     try:
-        models = await engine.models("probe")
+        models = await (engine.models("probe") if remembered else start.wait(lambda: engine.models("probe")))
     except (EngineUnreachable, EngineBusy) as fault:
-        verdict = _remembered(known, engine, settings)
-        if verdict is None:
-            hint = "Start it (`graphrag-local serve`), or correct engine.url."
-            raise EngineUnreachable(f"The model server is not there: {fault}", hint=hint) from fault
-        engine.adopt(verdict.card, verdict.obeys)
-        return verdict
+        if remembered is None:
+            raise _not_there(fault) from fault
+        engine.adopt(remembered.card, remembered.obeys)
+        return remembered
     except EngineRefused:
         if not settings.model:
             raise
@@ -88,12 +91,19 @@ async def probe(engine: VLLM, settings: EngineSettings, cache_path: Path | None,
     key = fingerprint([_place(engine, model.name, settings), version, model.root, model.context_tokens, settings.context_tokens, tiny])
     verdict = _verdict(known[key]) if key in known else None
     if verdict is None:
-        verdict = await _asked(engine, settings, model, version, tiny)
+        try:
+            verdict = await _asked(engine, settings, model, version, tiny, start)
+        except (EngineUnreachable, EngineBusy) as fault:
+            raise _not_there(fault) from fault
         known.pop(key, None)
         known[key] = {"place": _place(engine, model.name, settings), "verdict": _plain(verdict)}
         _write(cache_path, known)
     engine.adopt(verdict.card, verdict.obeys)
     return verdict
+
+
+def _not_there(fault: EngineError) -> EngineUnreachable:
+    return EngineUnreachable(f"The model server is not there: {fault}", hint="Start it (`graphrag-local serve`), or correct engine.url.")
 
 
 def _chosen(models: tuple[Served, ...], settings: EngineSettings) -> Served:
@@ -115,21 +125,22 @@ def is_tiny(name: str) -> bool:
 # --- asking
 
 
-async def _asked(engine: VLLM, settings: EngineSettings, model: Served, version: str, tiny: bool | None) -> Verdict:
-    """Ask the server everything."""
+async def _asked(engine: VLLM, settings: EngineSettings, model: Served, version: str, tiny: bool | None, start: Start) -> Verdict:
+    """Ask the server everything; what is no answer but a fault that passes is asked again, so that nothing wrong is remembered."""
     window = model.context_tokens or settings.context_tokens or FALLBACK_WINDOW
     window = min(window, settings.context_tokens or window)
     revision = settings.revision or "unpinned"
     card = ModelCard(name=model.name, revision=revision, context_tokens=window, form="schema", tiny=is_tiny(model.name) if tiny is None else tiny)
     engine.adopt(card, frozenset({"tokenize", "priority"}))
     # the first call also shows whether priorities and log-probabilities are taken: the engine drops a field that is refused
-    first = await engine.generate(Request(messages=_FINGERPRINT, constraint=FreeText(), max_tokens=12, purpose="probe", logprobs=True))
+    question = Request(messages=_FINGERPRINT, constraint=FreeText(), max_tokens=12, purpose="probe", logprobs=True)
+    first = await start.wait(lambda: engine.generate(question))
     rates = await _rates(engine)
     forms: tuple[Form, ...] = ("schema",) if settings.constraints == "schema" else ("grammar", "schema")
     obeys = set(engine.seen) | {name for name, there in (("tokenize", bool(rates)), ("priority", "priority" not in engine.refused())) if there}
     for form in forms:
         engine.adopt(ModelCard(name=model.name, revision=revision, context_tokens=window, form=form), frozenset(obeys))
-        obeys |= await _obeyed(engine, form)
+        obeys |= await _obeyed(engine, form, start)
         if "grammar" in obeys:
             break
     form = _form(settings, obeys)
@@ -142,21 +153,28 @@ async def _asked(engine: VLLM, settings: EngineSettings, model: Served, version:
     return Verdict(card=card, server_version=version, obeys=frozenset(obeys), messages=messages, rates=rates)
 
 
-async def _obeyed(engine: VLLM, form: Form) -> set[str]:
+async def _obeyed(engine: VLLM, form: Form, start: Start) -> set[str]:
     """Which kinds of constraint the server obeys when they are sent in one form."""
     tests: list[tuple[str, Constraint, str]] = [("choice", Choice(options=ODD), "")]
     tests.append(("schema", schema_of(_SCHEMA), json.dumps({ODD[0]: ODD[1]}, separators=(",", ":"))))
     if form == "grammar":
         tests.append(("grammar", Grammar(lark=f'start: "{ODD[0]}"\n'), ODD[0]))
-    replies = await asyncio.gather(*(_constrained(engine, constraint) for _, constraint, _ in tests))
+    replies = await asyncio.gather(*(_constrained(engine, constraint, start) for _, constraint, _ in tests))
     return {name for (name, _, wanted), reply in zip(tests, replies, strict=True) if reply is not None and _fits(reply.text, wanted)}
 
 
-async def _constrained(engine: VLLM, constraint: Constraint) -> Reply | None:
-    try:
-        return await engine.generate(Request(messages=_GREETING, constraint=constraint, max_tokens=24, purpose="probe"))
-    except EngineError:  # a server that knows no constraint may refuse it, or fail over it
-        return None
+async def _constrained(engine: VLLM, constraint: Constraint, start: Start) -> Reply | None:
+    """The reply to a constrained greeting; None where the constraint is refused, or fails while a plain request is answered."""
+    request = Request(messages=_GREETING, constraint=constraint, max_tokens=24, purpose="probe")
+    plain = replace(request, constraint=FreeText(), max_tokens=1)
+    for _ in range(2):
+        try:
+            return await engine.generate(request)
+        except (EngineUnreachable, EngineBusy):
+            await start.wait(lambda: engine.generate(plain))
+        except EngineError:
+            return None
+    return None
 
 
 def _fits(text: str, wanted: str) -> bool:
@@ -208,7 +226,8 @@ async def _rates(engine: VLLM) -> dict[str, float]:
 
 
 def _place(engine: VLLM, model: str, settings: EngineSettings) -> list[str]:
-    return [",".join(engine.urls), model, settings.revision, settings.constraints]
+    """What a verdict is about; the address only as a digest, since an index that is carried elsewhere tells nobody where it was made."""
+    return [digest_of(*engine.urls), model, settings.revision, settings.constraints]
 
 
 def _remembered(known: dict[str, Any], engine: VLLM, settings: EngineSettings) -> Verdict | None:

@@ -236,9 +236,10 @@ class VLLM:
         """The first server's version where it tells one, else ""."""
         return await self._endpoints[0].version(purpose)
 
-    async def health(self) -> bool:
-        """Whether every endpoint's health page says 200; it does so while completions fail, so it proves little."""
-        return all(await asyncio.gather(*(endpoint.healthy() for endpoint in self._endpoints)))
+    async def ailing(self) -> EngineError | None:
+        """A fault when no endpoint's health page is well; None proves little, since these pages say 200 while completions fail."""
+        faults = await asyncio.gather(*(endpoint.ailing() for endpoint in self._endpoints))
+        return faults[0] if all(faults) else None
 
     async def metrics(self) -> Load | None:
         """How many requests run and wait on all endpoints, from vLLM's metrics pages; None where there are none."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from graphrag_local.engine.base import Choice, Constraint, FinishReason, Form, Gate, JsonSchema, Reply, Request
+from graphrag_local.engine.base import Choice, Constraint, FinishReason, Form, Gate, JsonSchema, Reply, Request, mended_escapes
 from graphrag_local.errors import ContextOverflow, EngineBusy, EngineError, EngineRefused, EngineUnreachable
 from graphrag_local.records import Usage
 
@@ -59,14 +59,14 @@ def fault_of(status: int, headers: Mapping[str, str], body: bytes, where: str) -
     if status in (429, 503, 529):
         wait_s = retry_after(headers.get("retry-after", ""))
         return EngineBusy(f"{where} answered {status} (busy): {said or 'no reason given'}", wait_s=wait_s)
-    if status >= 500 or status == 408:
+    if status in (408, 425) or status >= 500 and status not in (501, 505):
         return EngineUnreachable(f"{where} answered {status}: {said or 'no reason given'}")
     hint = ""
     if status in (401, 403):
         hint = "Put the server's key into the environment variable GRAPHRAG_LOCAL__ENGINE__API_KEY."
     elif status in (404, 405) or 300 <= status < 400:
         hint = "Is engine.url right? It usually ends in /v1, and engine.model must be a name that the server lists."
-    return EngineRefused(f"{where} refused a request ({status}): {said or 'no reason given'}", hint=hint)
+    return EngineRefused(f"{where} refused a request ({status}): {said or 'no reason given'}", status=status, hint=hint)
 
 
 def overflow_sizes(said: str) -> tuple[int, int]:
@@ -133,13 +133,15 @@ def _choice(text: str, options: tuple[str, ...]) -> str:
 
 
 _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+_JSON = json.JSONDecoder(strict=False)  # models write line breaks into their strings
 _OPENINGS = 40  # brackets of chatter that are tried as the beginning of the value
 
 
 def outermost_json(text: str) -> str:
     """The longest JSON object or list in a reply, as it stands there, with a comma before a closing bracket taken out.
 
-    The text itself when it is JSON already, or when no part of it is: nothing is closed, quoted or invented.
+    The text itself when it is JSON already, or when no part of it is: nothing is closed, quoted or invented, but a back slash that begins no
+    escape is doubled.
     """
     if _parses(text):
         return text
@@ -148,9 +150,9 @@ def outermost_json(text: str) -> str:
         if match.start() < begin:
             continue
         rest = text[match.start() :]
-        for candidate in (rest, _STRING_OR_COMMA.sub(_keep_strings, rest)):
+        for candidate in (rest, without := _STRING_OR_COMMA.sub(_keep_strings, rest), mended_escapes(without)):
             try:
-                _, end = json.JSONDecoder().raw_decode(candidate)
+                _, end = _JSON.raw_decode(candidate)
             except (ValueError, RecursionError):
                 continue
             if end > len(best):
@@ -166,7 +168,7 @@ def _keep_strings(match: re.Match[str]) -> str:
 
 def _parses(text: str) -> bool:
     try:
-        json.loads(text)
+        _JSON.decode(text)
     except (ValueError, RecursionError):
         return False
     return True
@@ -186,10 +188,10 @@ def usage_of(value: Any, seconds: float, completion_tokens: int = 0) -> Usage:
 
 
 def finish_of(value: Any) -> FinishReason:
-    """A server's finish reason in our words; what is neither an end nor a limit is an abort."""
-    if value in ("length", "max_tokens"):
+    """A server's finish reason in our words. A word that nobody knows is an end like others: whether the reply is whole is judged anyway."""
+    if value in ("length", "max_tokens", "model_length", "max_output_tokens"):
         return "length"
-    return "stop" if value in (None, "", "stop", "eos", "eos_token", "stop_sequence", "end_turn", "tool_calls") else "abort"
+    return "abort" if value in ("abort", "cancelled", "content_filter", "error", "safety") else "stop"
 
 
 Token = tuple[str, float, tuple[tuple[str, float], ...]]  # text, log-probability, alternatives with theirs
@@ -262,20 +264,21 @@ class Draft:
         choice = value["choices"][0]
         part = choice["message"] if "message" in choice else choice["delta"]
         tokens = tokens_of(choice.get("logprobs"))
-        self.text += part.get("content") or ""
+        content = part.get("content") or ""
+        self.text += content if isinstance(content, str) else "".join(str(piece.get("text") or "") for piece in content)
         self.tokens += tokens
         self.finish = choice.get("finish_reason") or self.finish or ("stop" if "message" in choice else None)
         return tokens
 
     def reply(self, request: Request, form: Form, seconds: float) -> Reply:
-        """The reply that this is; a reply left at its gate keeps its beginning as it stands."""
+        """The reply that this is; one left at its gate or cut off loses only its thoughts, and its end shows whether it was a loop."""
         gate = GateReader(request.gate, request.constraint) if request.gate else None
         if gate is not None:
             any(gate.feed(token) for token in self.tokens)
-        left = self.finish == GATE
+        finish: FinishReason = "gate" if self.finish == GATE else finish_of(self.finish)
         return Reply(
-            text=self.text if left else said(self.text, request.constraint, form),
-            finish_reason="gate" if left else finish_of(self.finish),
+            text=said(self.text, request.constraint, form) if finish == "stop" else without_thoughts(self.text),
+            finish_reason=finish,
             usage=usage_of(self.usage, seconds, len(self.tokens)),
             gate=gate.value if gate else None,
             logprobs=tuple((token, logprob) for token, logprob, _ in self.tokens),

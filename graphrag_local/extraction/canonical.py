@@ -53,9 +53,7 @@ def _initials(names: dict[str, EntityMention]) -> Iterator[str]:
             yield from [*longer, key] if longer else ()
 
 
-async def make_canonical(
-    chunks: list[Chunk], extractions: list[Extraction], model: Model, prompt: Prompt
-) -> tuple[list[Extraction], str]:
+async def make_canonical(chunks: list[Chunk], extractions: list[Extraction], model: Model, prompt: Prompt) -> tuple[list[Extraction], str]:
     """The extractions of one document with `canonical` filled in, and why not when it could not be done ("" when it was)."""
     names = candidates(extractions)
     if len(names) < 2:

@@ -8,11 +8,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import regex
-
 from graphrag_local.engine.base import Choice, Model, Reply, Request, ask
 from graphrag_local.errors import ContextOverflow, ReplyInvalid, reason_of
 from graphrag_local.extraction.ground import Passage, ground, numbered, passage_of
+from graphrag_local.extraction.propose import pair_up, propose
 from graphrag_local.extraction.schema import Drafts, GroundingMode, Shape, constraint, parse
 from graphrag_local.prompting import Message, Prompt
 from graphrag_local.records import Chunk, Extraction, Failed, Span
@@ -66,19 +65,22 @@ class Extractor:
         plausible = 8 + int(size(passage.text) / 3)  # a list of names has one for three tokens
         shown = " ".join(passage.shown)
         confined = self.mode == "span" and self.model.card.form == "grammar"
+        room = max(1, self.settings.max_reply_tokens // (2 * per_record))
+        proposes = confined and self.model.card.tiny and not self.settings.claims
+        names = propose(passage, min(self.settings.max_entities, room)) if proposes else ()
         return Shape(
             form=self.model.card.form,
             types=self.types,
             sentences=len(passage.spans),
-            max_entities=min(self.settings.max_entities, plausible, most),
-            max_relationships=min(self.settings.max_relationships, plausible, most),
+            max_entities=len(names) or min(self.settings.max_entities, plausible, most),
+            max_relationships=min(self.settings.max_relationships, plausible, room if names else most),
             quote=self.quote,
             claims=self.settings.claims,
-            gleanings=self.in_reply_gleanings,
+            gleanings=0 if names else self.in_reply_gleanings,
             spans=_nameable(shown) if confined else "",
             unsegmented=_unsegmented(shown),
-            # Left free, a model this small takes any words; in scripts with capitals names begin with one, German nouns and headings besides.
-            capitals=self.model.card.tiny and bool(_NAME_LIKE.search(shown)),
+            names=names,
+            pairs=pair_up(names, min(self.settings.max_relationships, room)),
         )
 
     def reply_tokens(self, shape: Shape) -> int:
@@ -88,7 +90,7 @@ class Extractor:
         overhead = 1.0 if shape.form == "grammar" else 1.6  # JSON repeats its keys in every record
         return min(self.settings.max_reply_tokens, int(rounds * overhead * per_record * (shape.max_entities + shape.max_relationships)) + 64)
 
-    def messages(self, passage: Passage) -> tuple[Message, ...]:
+    def messages(self, passage: Passage, shape: Shape) -> tuple[Message, ...]:
         """The chat about one passage."""
         return self.prompt.render(
             form=self.model.card.form,
@@ -96,13 +98,14 @@ class Extractor:
             quote=self.quote,
             claims=self.settings.claims,
             language=self.settings.language,
-            glean=self.in_reply_gleanings > 0,
+            glean=shape.gleanings > 0,
             passage=numbered(passage),
         )
 
     def request(self, passage: Passage) -> tuple[Request, Shape]:
         """The call about one passage; ContextOverflow when not even a small reply fits beside it."""
-        shape, messages = self.shape(passage), self.messages(passage)
+        shape = self.shape(passage)
+        messages = self.messages(passage, shape)
         wanted = self.reply_tokens(shape)
         tokens = wanted
         while not (fitting := self.model.fits(messages, tokens)) and tokens > SMALLEST_REPLY:
@@ -125,7 +128,6 @@ class Extractor:
         )
 
 
-_NAME_LIKE = regex.compile(r"(?:^|\s)[\p{Lu}\p{Lt}\p{Lo}\p{N}][\p{L}\p{N}]")
 _SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f]")
 
 
@@ -181,7 +183,7 @@ async def _extract(passage: Passage, extractor: Extractor, halvings: int) -> lis
 _WORDS: dict[str, str] = {
     "cut_off": "the reply was cut off at its length limit",
     "loop": "the reply repeated itself without end",
-    "thinking": "the reply held thoughts and no answer",
+    "thinking": "the reply held no answer",
     "invalid": "the reply could not be read",
 }
 
@@ -205,7 +207,7 @@ def _failed(passage: Passage, reason: str) -> Failed:
 
 async def _ask(passage: Passage, extractor: Extractor) -> Extraction:
     """One call, or, with gleaning in turns, three; an unreadable reply is asked once more with another seed, a long one is not."""
-    request, _ = extractor.request(passage)
+    request, shape = extractor.request(passage)
     read = parse(extractor.model.card.form, extractor.quote)
     try:
         drafts, reply = await ask(extractor.model, request, read, tries=1)
@@ -213,7 +215,7 @@ async def _ask(passage: Passage, extractor: Extractor) -> Extraction:
         if error.outcome in ("cut_off", "loop") and len(passage.spans) > 1:
             raise
         drafts, reply = await ask(_reseeded(extractor.model), request, read, tries=1)
-    if extractor.settings.gleaning == "turns" and extractor.settings.max_gleanings:
+    if not shape.names and extractor.settings.gleaning == "turns" and extractor.settings.max_gleanings:
         drafts = await _glean(request, reply, drafts, extractor)
     extraction = ground(passage, drafts, extractor.types, extractor.mode, extractor.quote)
     return replace(extraction, missed_logprob=_missed_logprob(reply))
@@ -274,14 +276,10 @@ def join(chunk: Chunk, parts: Iterable[Extraction]) -> Extraction:
         whole = replace(
             whole,
             entities=whole.entities + part.entities,
-            relationships=whole.relationships
-            + tuple(replace(r, source=r.source + shift, target=r.target + shift) for r in part.relationships),
-            claims=whole.claims
-            + tuple(replace(c, subject=c.subject + shift, object=c.object + shift if c.object >= 0 else -1) for c in part.claims),
+            relationships=whole.relationships + tuple(replace(r, source=r.source + shift, target=r.target + shift) for r in part.relationships),
+            claims=whole.claims + tuple(replace(c, subject=c.subject + shift, object=c.object + shift if c.object >= 0 else -1) for c in part.claims),
             dropped=whole.dropped + part.dropped,
             gleaned=whole.gleaned or part.gleaned,
             missed_logprob=part.missed_logprob if part.missed_logprob is not None else whole.missed_logprob,
         )
     return whole
-
-

@@ -144,7 +144,7 @@ def check_name(name: str, passage: Passage) -> tuple[Grounding, Span | None]:
     there, running = _words_of(passage.text)
     # Characters of scripts without spaces are words each: all of them are in any longer text, so they must stand together in it.
     runs = ("".join(run) for together, run in groupby(own, key=lambda word: not _is_spaced(word)) if together)
-    if own and all(_has_word(word, there) for word in own) and all(run in running for run in runs):
+    if any(word not in _SMALL for word in own) and all(_has_word(word, there) for word in own) and all(run in running for run in runs):
         # Arabic marks, width, traditional characters and digits of other scripts differ between name and text, not the name itself.
         return "composed", None
     return "unanchored", None
@@ -180,7 +180,8 @@ def ground(passage: Passage, drafts: Drafts, types: tuple[str, ...], mode: Groun
             continue
         places[number] = at = seen.setdefault((mention.name, mention.type), len(entities))
         if at < len(entities):
-            entities[at] = _joined(entities[at], mention)
+            joined = _joined(entities[at], mention)
+            entities[at] = replace(joined, description=_quoted(passage, joined.spans)) if quote else joined
             dropped.append(Dropped(what=mention.name, reason="repeated entity"))
         else:
             by_key.setdefault(name_key(mention.name), at)
@@ -222,9 +223,7 @@ def _holding(passage: Passage, *names: str) -> tuple[Span, ...]:
     return ()
 
 
-def _entity(
-    passage: Passage, draft: EntityDraft, types: tuple[str, ...], mode: GroundingMode, quote: bool, dropped: list[Dropped]
-) -> EntityMention | None:
+def _entity(passage: Passage, draft: EntityDraft, types: tuple[str, ...], mode: GroundingMode, quote: bool, dropped: list[Dropped]) -> EntityMention | None:
     name = clean_name(draft.name)
     if not any(character.isalnum() for character in name):
         dropped.append(Dropped(what=one_line(draft.name)[:80], reason="empty name"))
@@ -236,6 +235,7 @@ def _entity(
     if grounding == "unanchored" and mode != "evidence":
         dropped.append(Dropped(what=name, reason="name not in its passage"))
         return None
+    name = _as_written(name, passage, place)
     spans = _spans(passage, draft.sentences)
     if mode == "span" and place is not None:  # a tiny model's choice of sentences is a guess: those that hold the name are evidence of it
         spans = tuple(span for span in spans if find_name(name, passage.text_of(span)))
@@ -247,6 +247,12 @@ def _entity(
     kind = next((t for t in types if t.casefold() == kind), "other" if "other" in types else types[-1])
     description = _quoted(passage, spans) if quote else one_line(draft.description)
     return EntityMention(name=name, type=kind, description=description, spans=spans, grounding=grounding)
+
+
+def _as_written(name: str, passage: Passage, place: Span | None) -> str:
+    """The name in the passage's own capitals, where the passage has it in no place as the model wrote it."""
+    written = clean_name(passage.text_of(place)) if place else name
+    return written if written.casefold() == name.casefold() and name not in one_line(passage.text) else name
 
 
 def _quoted(passage: Passage, spans: tuple[Span, ...]) -> str:
@@ -293,9 +299,7 @@ def _relationships(
     return tuple(kept.values())
 
 
-def _claims(
-    passage: Passage, drafts: tuple[ClaimDraft, ...], places: dict[int, int], by_key: dict[str, int], dropped: list[Dropped]
-) -> tuple[ClaimMention, ...]:
+def _claims(passage: Passage, drafts: tuple[ClaimDraft, ...], places: dict[int, int], by_key: dict[str, int], dropped: list[Dropped]) -> tuple[ClaimMention, ...]:
     kept: dict[tuple[int, str], ClaimMention] = {}
     for draft in drafts:
         description = one_line(draft.description)

@@ -6,7 +6,7 @@ integer ranges, for servers that can do no more; whatever it cannot hold is chec
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,12 +20,29 @@ STATUSES = ("TRUE", "FALSE", "SUSPECTED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed:
+    """A name that the program proposes, as the passage has it, and the numbers (from 1) of sentences that hold it."""
+
+    name: str
+    sentences: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedPair:
+    """Two proposed names, as numbers from 1, that could be related, and what a relationship of theirs may cite."""
+
+    source: int
+    target: int
+    sentences: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """What one extraction reply may hold: the settings and the passage, reduced to what the constraint depends on.
 
     `spans` is the passage as it is shown when names are confined to its words, "" when they are free; `unsegmented` says that its script has
-    no spaces, `capitals` that names are runs of words with capitals, digits or letters without case. `gleanings` is how many rounds the reply may
-    go on after its `missed` question.
+    no spaces. `names` and `pairs` are what the program proposes to a tiny model; with them the reply types and cites every name. `gleanings` is
+    how many rounds the reply may go on after its `missed` question.
     """
 
     form: Form
@@ -38,7 +55,8 @@ class Shape:
     gleanings: int
     spans: str = ""
     unsegmented: bool = False
-    capitals: bool = False
+    names: tuple[Proposed, ...] = ()
+    pairs: tuple[ProposedPair, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +106,8 @@ class Drafts:
 
 def constraint(shape: Shape) -> Constraint:
     """The constraint of one extraction call."""
+    if shape.names and shape.form == "grammar":
+        return Grammar(lark=_grammar_of_proposed(shape))
     return Grammar(lark=_grammar(shape)) if shape.form == "grammar" else schema_of(_schema(shape))
 
 
@@ -133,6 +153,27 @@ def _grammar(shape: Shape) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _number(first_field: object) -> str:
+    return f'"{first_field}\\t"'
+
+
+def _either(values: Iterable[object]) -> str:
+    return alternation(tuple(map(str, values)))
+
+
+def _grammar_of_proposed(shape: Shape) -> str:
+    """Every proposed name gets its type and a sentence; of the pairs, in their order, the reply takes those it will."""
+    description = "" if shape.quote else ' "\\t" TEXT'
+    names = [f'e{n}: {_number(n)} {canonical_json(one.name)} "\\t" type "\\t" ({_either(one.sentences)}){description} "\\n"' for n, one in enumerate(shape.names, 1)]
+    pairs = [
+        f'r{n}: {_number(f"{pair.source}-{pair.target}")} STRENGTH "\\t" ({_either(",".join(map(str, cited)) for cited in pair.sentences)}){description} "\\n"'
+        for n, pair in enumerate(shape.pairs, 1)
+    ]
+    entities, relationships = " ".join(f"e{n + 1}" for n in range(len(names))), " ".join(f"r{n + 1}?" for n in range(len(pairs)))
+    rules = ["%llguidance {}", f"start: {entities} {relationships}", *names, *pairs, f"type: {alternation(shape.types)}", "STRENGTH: /10|[1-9]/"]
+    return "\n".join([*rules, *([] if shape.quote else [TEXT_TERMINAL])]) + "\n"
+
+
 _ENDS = ".!?:;…。！？｡．؟۔।॥։።។"
 
 
@@ -154,9 +195,6 @@ def _short(shape: Shape) -> str:
     if shape.unsegmented:
         return rf"/[^{_ENDS}]{{1,{MOST_NAME_LETTERS}}}/"
     closers = r""")"'*_\]»”"""
-    if shape.capitals:  # "Bank of the North", "3 Mill Lane", "J. M. Orr"
-        head = r"[\p{Lu}\p{Lt}\p{Lo}\p{N}]"
-        return rf"/({head}([^\s{_ENDS}{closers}]*|\S?\.) (\p{{Ll}}{{1,3}} ){{0,2}}){{0,{MOST_NAME_WORDS // 2}}}{head}\S*/"
     return rf"/((\S*[^\s{_ENDS}{closers}][{closers}]*|\S{{1,4}}\.) ){{0,{MOST_NAME_WORDS - 1}}}\S+/"
 
 
@@ -216,16 +254,10 @@ def _parse_lines(text: str, quote: bool) -> Drafts:
         elif ends and len(fields) == 4 - quote:
             a, b = (numbers.get(int(end), 0) for end in ends.groups())
             cited = _numbers(fields[2])
-            relationships.append(
-                RelationshipDraft(source=a, target=b, strength=float(fields[1]), sentences=cited, description="" if quote else fields[3])
-            )
+            relationships.append(RelationshipDraft(source=a, target=b, strength=float(fields[1]), sentences=cited, description="" if quote else fields[3]))
         elif fields[0].startswith("!") and len(fields) == 7:
             a, b = numbers.get(int(fields[0][1:]), 0), numbers.get(int(fields[1]), 0)
-            claims.append(
-                ClaimDraft(
-                    subject=a, object=b, type=fields[2], status=fields[3], period=fields[4], sentences=_numbers(fields[5]), description=fields[6]
-                )
-            )
+            claims.append(ClaimDraft(subject=a, object=b, type=fields[2], status=fields[3], period=fields[4], sentences=_numbers(fields[5]), description=fields[6]))
         else:
             bad.append(line[:120])
     if bad and not entities:
@@ -289,8 +321,8 @@ def _end(value: Any) -> int | str:
 def _strength(value: Any) -> float:
     """A strength from 1 to 10; 1 where there is no number."""
     try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
+        number = float(min(value, 10**9) if isinstance(value, int) else value)
+    except (TypeError, ValueError):
         first = re.search(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", value) if isinstance(value, str) else None
         number = float(first.group()) if first else 1.0
     return min(10.0, max(1.0, number)) if number == number else 1.0

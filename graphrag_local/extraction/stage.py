@@ -68,9 +68,7 @@ async def _one_chunk(chunk: Chunk, extractor: Extractor, found: dict[str, Extrac
     return failed
 
 
-async def _settle(
-    group: list[Chunk], extractor: Extractor, prompt: Prompt, found: dict[str, Extraction], failures: list[Failed], paths: dict[str, str]
-) -> None:
+async def _settle(group: list[Chunk], extractor: Extractor, prompt: Prompt, found: dict[str, Extraction], failures: list[Failed], paths: dict[str, str]) -> None:
     """Names kept apart or used, and made canonical, once all chunks of a document are there."""
     extractions = settle([found[chunk.id] for chunk in group if chunk.id in found])
     if extractor.settings.canonical and extractions:

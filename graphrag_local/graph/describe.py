@@ -2,11 +2,12 @@
 
 Different statements are joined as they are while they fit. Beyond that the model writes a summary, as a tree: statements in a stable order are
 grouped at places that depend on the statements there and not on their number, each group is summarised, and so on with the summaries. One
-statement more changes the calls on its own path to the root, O(log n) of them. In quote mode the cited sentences stand for the description.
+statement more changes the calls on its own path to the root, O(log n) of them. In quote mode cited sentences stand for the description.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, Model, Request, ask, read_json, schema_of
 from graphrag_local.errors import ContextOverflow, EngineHung, EngineRefused, ReplyInvalid
@@ -50,6 +51,11 @@ class Describer:
         """Tokens of a text."""
         return self.model.counter.count(text)
 
+    def is_short(self, text: str) -> bool:
+        """Whether a text is within the threshold; a token is a byte at least, so most texts need not be counted."""
+        most = self.settings.threshold_tokens
+        return len(text.encode("utf-8", "surrogatepass")) <= most or self.count(text) <= most
+
     def cut(self, texts: Iterable[str]) -> str:
         """Texts joined and cut to the threshold."""
         return cut(texts, self.model.counter, self.settings.threshold_tokens)
@@ -88,7 +94,11 @@ def statements(mentions: Iterable[Mention]) -> tuple[Statement, ...]:
 
 
 def quotation(mentions: Iterable[Mention], chunks: Mapping[str, Chunk], counter: TokenCounter, budget: int) -> str:
-    """The different sentences that some mentions cite, in the order of the text, up to `budget` tokens."""
+    """The different sentences that some mentions cite, in the order of the text.
+
+    Where they are more than `budget` tokens, each document has its turn: with the first sentence it says about the subject, which usually
+    introduces it, then with others picked by their hash, so that the whole collection speaks and a new sentence displaces few.
+    """
     cited: dict[tuple[str, int], str] = {}
     for mention in mentions:
         chunk = chunks[mention.chunk_id]
@@ -96,8 +106,28 @@ def quotation(mentions: Iterable[Mention], chunks: Mapping[str, Chunk], counter:
             text = one_line(chunk.text[max(0, span.start - chunk.start) : max(0, span.end - chunk.start)])
             place = mention.document_id, span.start
             cited[place] = max(cited.get(place, ""), text, key=len)  # a window may hold the beginning of a sentence only
-    texts = dict.fromkeys(text for _, text in sorted(cited.items()) if text)
-    return cut(texts, counter, budget)
+    said: dict[str, str] = {}  # each text with the first document that says it
+    for (document, _), text in sorted(cited.items()):
+        if text:
+            said.setdefault(text, document)
+    kept: set[str] = set()
+    left = budget
+    for text in _in_turns(said):
+        cost = counter.count(text) + bool(kept)
+        if cost <= left:
+            kept.add(text)
+            left -= cost
+    return " ".join(text for text in said if text in kept) if kept else cut(said, counter, budget)
+
+
+def _in_turns(said: Mapping[str, str]) -> Iterator[str]:
+    """Texts one of each document in turn; documents in the order of a hash of their first text, which comes before their others."""
+    queues: dict[str, list[str]] = {}
+    for text, document in said.items():
+        queues.setdefault(document, []).append(text)
+    ordered = [[first, *sorted(rest, key=digest_of)] for first, *rest in queues.values()]
+    for turn in zip_longest(*sorted(ordered, key=lambda queue: digest_of(queue[0]))):
+        yield from filter(None, turn)
 
 
 def cut(texts: Iterable[str], counter: TokenCounter, budget: int) -> str:
@@ -133,7 +163,7 @@ async def summarise(subject: Subject, said: tuple[Statement, ...], describer: De
     failed: Exception | None = None
     while said:
         texts = [statement.text for statement in said]
-        if describer.count(" ".join(texts)) <= describer.settings.threshold_tokens:
+        if describer.is_short(" ".join(texts)):
             return Summary(" ".join(texts), failed)
         level = []
         for group in groups(said, describer.model.counter, describer.group_tokens(subject)):
@@ -175,7 +205,7 @@ async def _one_of(subject: Subject, group: tuple[Statement, ...], describer: Des
     """A group as one statement, with the error that kept the model from writing it."""
     texts = [statement.text for statement in group]
     documents = tuple(sorted({document for statement in group for document in statement.documents}))
-    if len(group) == 1 and describer.count(texts[0]) <= describer.settings.threshold_tokens:
+    if len(group) == 1 and describer.is_short(texts[0]):
         return group[0], None
     try:
         return Statement(await _ask(subject, texts, documents, describer), documents), None

@@ -5,13 +5,10 @@ are broken by the string itself. Descriptions are left empty; `describe` fills t
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-
-from opencc import OpenCC
 
 from graphrag_local.ids import claim_id, digest_of, entity_id, relationship_id
 from graphrag_local.records import (
@@ -31,8 +28,6 @@ from graphrag_local.records import (
 from graphrag_local.text import clean_name, name_key, one_line
 
 _RANK: dict[Grounding, int] = {"anchored": 0, "composed": 1, "unanchored": 2}
-_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-_SIMPLIFIED = OpenCC("t2s")  # tables inside the package, read once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +41,8 @@ class Merged:
     dropped: tuple[Dropped, ...]
 
 
-@lru_cache(maxsize=1 << 17)
-def node_key(name: str) -> str:
-    """The key of a node: `text.name_key`, with traditional Chinese characters in their simplified form (the key only; names stay as written)."""
-    key = name_key(name)
-    return _SIMPLIFIED.convert(key) if _HAN.search(key) else key
-
-
 _clean = lru_cache(maxsize=1 << 17)(clean_name)
+_id = lru_cache(maxsize=1 << 17)(entity_id)
 
 
 @dataclass(slots=True)
@@ -78,7 +67,7 @@ class _Node:
 
     def entity(self) -> Entity:
         """The node as a record, named by a form that stands in the text where there is one, then by one with its own key, then by the commonest."""
-        name = min(self.surfaces, key=lambda s: (self.rank[s], node_key(s) != self.key, -self.surfaces[s], s))
+        name = min(self.surfaces, key=lambda s: (self.rank[s], name_key(s) != self.key, -self.surfaces[s], s))
         types = tuple(sorted(self.types, key=lambda t: (-self.types[t], t)))
         aliases = tuple(sorted((set(self.surfaces) | self.canonical) - {name, ""}))
         return Entity(
@@ -130,11 +119,11 @@ def _entity(ledger: _Ledger, extraction: Extraction, number: int, mention: Entit
     if not surface:
         ledger.drop(mention.name, "a name without a visible character")
         return ""
-    key = node_key(called)
+    key = name_key(called)
     node = ledger.nodes.setdefault(key, _Node(key))
     node.add(surface, mention)
-    row = _mention(extraction, "entity", entity_id(key), number, mention, surface)
-    ledger.mentions.append(replace(row, type=mention.type, grounding=mention.grounding))
+    row = _mention(extraction, "entity", _id(key), number, mention, surface, type_=mention.type, grounding=mention.grounding)
+    ledger.mentions.append(row)
     return key
 
 
@@ -147,10 +136,10 @@ def _relationship(ledger: _Ledger, extraction: Extraction, number: int, edge: Re
     if source == target:
         ledger.drop(f"{names[0]} - {names[1]}: {edge.description}", "both ends are one entity")
         return
-    a, b = sorted((entity_id(source), entity_id(target)))
+    a, b = sorted((_id(source), _id(target)))
     ledger.edges.setdefault((a, b), []).append(edge.strength)
-    row = _mention(extraction, "relationship", relationship_id(a, b), number, edge, " - ".join(names))
-    ledger.mentions.append(replace(row, strength=edge.strength))
+    row = _mention(extraction, "relationship", relationship_id(a, b), number, edge, " - ".join(names), strength=edge.strength)
+    ledger.mentions.append(row)
 
 
 def _claim(ledger: _Ledger, extraction: Extraction, number: int, claim: ClaimMention, keys: list[str]) -> None:
@@ -159,7 +148,7 @@ def _claim(ledger: _Ledger, extraction: Extraction, number: int, claim: ClaimMen
         ledger.drop(claim.description, "the subject of the claim is no entity of its passage")
         return
     said = one_line(claim.description)
-    ends = entity_id(subject), entity_id(other) if other else ""
+    ends = _id(subject), _id(other) if other else ""
     key = claim_id(extraction.chunk_id, digest_of(*ends, claim.type, claim.status, claim.period, said))
     if key in ledger.claims:
         ledger.drop(said, "the same claim twice in one passage")
@@ -175,12 +164,21 @@ def _claim(ledger: _Ledger, extraction: Extraction, number: int, claim: ClaimMen
         chunk_id=extraction.chunk_id,
         document_id=extraction.document_id,
     )
-    row = _mention(extraction, "claim", key, number, claim, _clean(extraction.entities[claim.subject].name))
-    ledger.mentions.append(replace(row, type=claim.type))
+    row = _mention(extraction, "claim", key, number, claim, _clean(extraction.entities[claim.subject].name), type_=claim.type)
+    ledger.mentions.append(row)
 
 
 def _mention(
-    extraction: Extraction, kind: RecordKind, owner: str, number: int, said: EntityMention | RelationshipMention | ClaimMention, name: str
+    extraction: Extraction,
+    kind: RecordKind,
+    owner: str,
+    number: int,
+    said: EntityMention | RelationshipMention | ClaimMention,
+    name: str,
+    *,
+    type_: str = "",
+    strength: float = 0.0,
+    grounding: Grounding | None = None,
 ) -> Mention:
     """The row of one thing said; its id is its place in its chunk's reply, and cited sentences count as anchored."""
     return Mention(
@@ -191,11 +189,11 @@ def _mention(
         document_id=extraction.document_id,
         number=number,
         name=name,
-        type="",
+        type=type_,
         description=one_line(said.description),
-        strength=0.0,
+        strength=strength,
         spans=said.spans,
-        grounding="anchored" if said.spans else "unanchored",
+        grounding=grounding or ("anchored" if said.spans else "unanchored"),
     )
 
 

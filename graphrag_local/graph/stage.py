@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphrag_local.engine.base import Model
-from graphrag_local.errors import EngineHung
+from graphrag_local.errors import EngineHung, reason_of
 from graphrag_local.flow import Progress, for_each
 from graphrag_local.graph.describe import Describer, Subject, quotation, statements, summarise
 from graphrag_local.graph.measure import measure
@@ -55,7 +55,8 @@ async def build_graph(
         failures.extend([failure] if failure else [])
         progress.advance(STAGE, done=failure is None, failed=failure is not None)
 
-    await for_each(subjects, one, limit=limit)
+    # The longest chains of summaries begin first, so that none is left alone at the end.
+    await for_each(sorted(subjects, key=lambda work: -len(work.mentions)), one, limit=limit)
     measured = measure(
         [replace(entity, description=described[entity.id]) for entity in merged.entities],
         [replace(edge, description=described[edge.id]) for edge in merged.relationships],
@@ -100,6 +101,6 @@ async def _described(work: _Work, chunks: Mapping[str, Chunk], describer: Descri
     summary = await summarise(work.subject, statements(work.mentions), describer)
     if summary.failed is None:
         return summary.text or _quoted(work, chunks, describer)[0], None  # where the model described nothing its sources speak
-    reason = f"its descriptions are joined and cut instead of summarised: {summary.failed}"
+    reason = f"its descriptions are joined and cut instead of summarised: {reason_of(summary.failed)}"
     hung = isinstance(summary.failed, EngineHung)
     return summary.text, Failed(stage=STAGE, input_id=work.id, input=work.subject.name, reason=reason, retryable=hung)

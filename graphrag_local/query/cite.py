@@ -11,7 +11,7 @@ from graphrag_local.query.context import Ref
 from graphrag_local.query.inquiry import Paragraph
 from graphrag_local.query.view import View
 from graphrag_local.records import AnswerSentence, Citation, Document, Grounding, Source, Span
-from graphrag_local.text import neutralise, one_line, sentences, words
+from graphrag_local.text import neutralise, one_line, place_of, sentences, words
 
 _GROUNDING: dict[Grounding, int] = {"anchored": 0, "composed": 1, "unanchored": 2}
 # Groups of ids that a model writes into its text, although citing has a field of its own; and bare numbers, which would look like our markers.
@@ -151,12 +151,4 @@ def _overlap(places: Sequence[_Place], view: View, said: str) -> dict[_Place, fl
 
 def _source(place: _Place, document: Document) -> Source:
     start, end = place.span.start, place.span.end
-    return Source(document=document.path, chunk=place.chunk_id, start=start, end=end, quote=document.text[start:end], place=_where(document, start))
-
-
-def _where(document: Document, start: int) -> str:
-    """The page, slide or sheet, else the line."""
-    before = [place for place in document.places if place.start <= start]
-    if before:
-        return max(before, key=lambda place: place.start).label
-    return f"line {document.text.count(chr(10), 0, start) + 1}"
+    return Source(document=document.path, chunk=place.chunk_id, start=start, end=end, quote=document.text[start:end], place=place_of(document, start))

@@ -65,7 +65,10 @@ class Writer:
         self.limit = limit
 
     def community(self, community: Community) -> Unit:
-        """A community as its report's findings where it has a report, else as the element text of its members."""
+        """A community as its report's findings where it has a report, else as the element text of its members.
+
+        Members that the report had no room for follow it as element text, so that no entity is in no window.
+        """
         members = [member for member in community.member_ids if member in self.view.entities]
         edges = self.view.inside(members)
         report = self.view.report_of.get(community.id)
@@ -75,7 +78,7 @@ class Writer:
         return Unit(
             key=digest_of("window", community.id),
             heading=self._heading(heading),
-            blocks=blocks or self._elements(members, edges),
+            blocks=(*blocks, *self._elements(members, edges, frozenset(report.untold if report and blocks else members))),
             documents=self.view.documents_of([*members, *(edge.id for edge in edges), *claims]),
         )
 
@@ -101,8 +104,11 @@ class Writer:
             blocks.append(Block(key=digest_of("finding", report.id, str(number)), lines=self._lines(ref, said)))
         return tuple(blocks)
 
-    def _elements(self, members: Sequence[str], edges: Sequence[Relationship]) -> tuple[Block, ...]:
-        """Entities, the one with most edges inside first; an edge stands with the later of its ends, so that a hub does not gather them all."""
+    def _elements(self, members: Sequence[str], edges: Sequence[Relationship], wanted: frozenset[str]) -> tuple[Block, ...]:
+        """Those members that are wanted, the one with most edges inside first.
+
+        An edge stands with the later of its ends that are wanted, so that a hub does not gather them all.
+        """
         degree = dict.fromkeys(members, 0)
         for edge in edges:
             degree[edge.source_id] += 1
@@ -111,9 +117,10 @@ class Writer:
         place = {member: number for number, member in enumerate(order)}
         told: dict[str, list[Relationship]] = {}
         for edge in edges:
-            told.setdefault(max(edge.source_id, edge.target_id, key=place.__getitem__), []).append(edge)
+            if ends := wanted.intersection((edge.source_id, edge.target_id)):
+                told.setdefault(max(ends, key=place.__getitem__), []).append(edge)
         blocks = []
-        for member in order:
+        for member in (member for member in order if member in wanted):
             lines = self._lines(Ref(kind="entity", id=member), self._entity(member))
             for edge in sorted(told.get(member, ()), key=lambda edge: (-edge.weight, edge.id)):
                 names = " – ".join(self.view.entities[end].name for end in (edge.source_id, edge.target_id))
@@ -156,7 +163,7 @@ class Writer:
 
 def shown_as(text: str) -> str:
     """A text as it may stand in a prompt: one line, look-alikes of our marks defused."""
-    return neutralise(one_line(text))
+    return neutralise(one_line(neutralise(text)))  # headings are at the beginning of a line before, and citations in one piece after
 
 
 def pieces(text: str, fits: Callable[[str], bool]) -> list[tuple[int, int]]:

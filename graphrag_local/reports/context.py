@@ -6,7 +6,7 @@ Text holds no degree, rank or count, and the order depends on the community alon
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graphrag_local.ids import fingerprint
 from graphrag_local.records import Community, Report
@@ -23,7 +23,7 @@ ELEMENTS_PER_FINDING = 3
 class Budget:
     """What a context may use: tokens for its text, findings that the reply has room for, and how tokens are counted.
 
-    `shape` stands for all that shapes the request besides the text (prompt, form, language).
+    `shape` stands for all that decides the reply besides the text (model, sampling, prompt, form, language).
     """
 
     tokens: int
@@ -36,7 +36,8 @@ class Budget:
 class Context:
     """The text of one report's request. `ids` maps its short ids to ids of entities, relationships and claims, in order of appearance.
 
-    `findings` is how many it can carry, `left_out` how many records of the community it has neither as elements nor in a part's report.
+    `findings` is how many it can carry, `left_out` how many records of the community it has neither as elements nor in a part's report, and
+    `untold` the ids of the entities among them and of those that a part's report knows as untold.
     """
 
     text: str
@@ -44,6 +45,7 @@ class Context:
     findings: int
     documents: tuple[str, ...]
     left_out: int
+    untold: tuple[str, ...]
     fingerprint: str
 
 
@@ -66,13 +68,17 @@ class _Part:
     """A sub-community that stands in its parent's context as its report: the head, and each finding with its sources."""
 
     members: frozenset[str]
+    untold: tuple[str, ...]
     head: str
     findings: tuple[tuple[tuple[str, ...], str], ...]
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What may go into a context and what it costs. `cap` (0: none) is the most tokens of one record's line."""
+    """What may go into a context and what it costs.
+
+    `cap` (0: all fits) is the most tokens of one record's line, `group` the number of the sub-community of an entity that stands as elements.
+    """
 
     elements: Elements
     budget: Budget
@@ -80,6 +86,7 @@ class _Plan:
     parts: tuple[_Part, ...] = ()
     covered: frozenset[str] = frozenset()
     cap: int = 0
+    group: Mapping[str, int] = field(default_factory=dict)
 
     def text(self, record_id: str) -> str:
         """A record's line without ids, cut where there is a cap; an entity of a part is only named, its report describes it."""
@@ -130,10 +137,22 @@ class _Plan:
                 tell(*dict.fromkeys(self.elements.ends(claim)), claim)
         return steps
 
+    def fairly(self, steps: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        """The same steps, those of each sub-community spread evenly over the list from its start on, as are those that join several."""
+        queues: dict[int, list[int]] = {}
+        for place, step in enumerate(steps):
+            entities = {end for record in step for end in (self.elements.ends(record) or (record,))}
+            groups = {self.group.get(entity, -1) for entity in entities}
+            queues.setdefault(groups.pop() if len(groups) == 1 else -1, []).append(place)
+        share = {place: turn / len(queue) for queue in queues.values() for turn, place in enumerate(queue)}
+        return [steps[place] for place in sorted(share, key=lambda place: (share[place], place))]
+
     def whole_cost(self, members: Sequence[str]) -> int:
         """Tokens of the context if nothing is left out."""
-        records = sum(self.cost(record) for step in self.steps(members) for record in step)
-        return records + sum(self.part_cost(part) for part in self.parts)
+        inside = self.elements.inside(members, [part.members for part in self.parts])
+        told = {*inside.relationships, *inside.loose, *inside.claims}  # and the ends of each: what `steps` tells
+        told.update(end for record in (*inside.relationships, *inside.claims) for end in self.elements.ends(record))
+        return sum(map(self.cost, told)) + sum(self.part_cost(part) for part in self.parts)
 
 
 def build_context(
@@ -144,7 +163,8 @@ def build_context(
     All its elements if they fit. Otherwise those of `parts` (its sub-communities) that have a report in `reports` stand as their reports, the
     one with the most element text first, until it fits; a report longer than what it stands for does not. If it still does not fit, at
     least half of the room that the heads of those reports leave is for elements, as long as there are such, the rest for findings, one of
-    each report in turn (our choice, so that neither crowds the other out).
+    each report in turn, and elements are taken from all the sub-communities without a report in proportion (our choice, so that none
+    crowds the others out).
     """
     plan = _plan(elements, budget, community, ())
     if plan.whole_cost(community.member_ids) > budget.tokens:
@@ -155,13 +175,22 @@ def build_context(
         plan = _plan(elements, budget, community, shorter[:fewest])
         if not _fits(plan, community):
             plan.cap = max(1, budget.tokens // RECORD_SHARE)
+            plan.group = {member: number for number, part in enumerate(parts) for member in part.member_ids if member not in plan.covered}
     shown, findings, left_out = _choose(plan, community)
+    untold = {record for record in left_out if record in elements.entities}.union(*(part.untold for part in findings))
     text, ids = _written(plan, shown, findings)
     number = max(1, min(budget.findings, math.ceil(len(ids) / ELEMENTS_PER_FINDING)))
     # The record ids belong to it: equal words about other records would give a report with sources that do not exist.
-    mark = fingerprint([budget.shape, text, list(ids.values()), number])
-    documents = elements.documents(community.member_ids)
-    return Context(text=text, ids=ids, findings=number, documents=documents, left_out=left_out, fingerprint=mark)
+    mark = fingerprint([budget.shape, text, list(ids.values()), number, len(left_out), sorted(untold)])
+    return Context(
+        text=text,
+        ids=ids,
+        findings=number,
+        documents=elements.documents(community.member_ids),
+        left_out=len(left_out),
+        untold=tuple(sorted(untold)),
+        fingerprint=mark,
+    )
 
 
 def fits_whole(community: Community, elements: Elements, budget: Budget) -> bool:
@@ -217,11 +246,11 @@ def _part(community: Community, report: Report, elements: Elements) -> _Part:
         if sources:
             findings.append((sources, neutralise(one_line(text))))
     head = f"\n## {neutralise(one_line(report.title))}\n{neutralise(one_line(report.summary))}"
-    return _Part(frozenset(community.member_ids), head, tuple(findings))
+    return _Part(frozenset(community.member_ids), report.untold, head, tuple(findings))
 
 
-def _choose(plan: _Plan, community: Community) -> tuple[dict[str, str], dict[_Part, set[int]], int]:
-    """The records shown with their texts, the numbers of the findings shown of each part, and how many records are left out."""
+def _choose(plan: _Plan, community: Community) -> tuple[dict[str, str], dict[_Part, set[int]], set[str]]:
+    """The records shown with their texts, the numbers of the findings shown of each part, and the records that are left out."""
     room = plan.budget.tokens
     chosen: dict[_Part, set[int]] = {}
     for part in plan.parts:
@@ -240,17 +269,18 @@ def _choose(plan: _Plan, community: Community) -> tuple[dict[str, str], dict[_Pa
         if cost <= room:
             chosen[part].add(turn)
             room -= cost
-    return shown, chosen, left_out + sum(len(part.members) for part in plan.parts if part not in chosen)
+    return shown, chosen, left_out.union(*(part.members for part in plan.parts if part not in chosen))
 
 
-def _choose_records(plan: _Plan, community: Community, room: int) -> tuple[dict[str, str], int, int]:
-    """The records shown with their texts, in up to `room` tokens; how many are left out, and the room that is left.
+def _choose_records(plan: _Plan, community: Community, room: int) -> tuple[dict[str, str], set[str], int]:
+    """The records shown with their texts, in up to `room` tokens; those that are left out, and the room that is left.
 
     A step that does not fit is passed over and later ones are tried, so that one long record does not end the context.
     """
     shown: dict[str, str] = {}
     passed: dict[str, None] = {}
-    for step in plan.steps(community.member_ids):
+    steps = plan.steps(community.member_ids)
+    for step in plan.fairly(steps) if plan.group else steps:
         # An end that was passed over with an earlier edge is told with the next one that needs it.
         ends = (end for record in step for end in plan.elements.ends(record))
         needed = [record for record in dict.fromkeys((*ends, *step)) if record not in shown]
@@ -264,7 +294,8 @@ def _choose_records(plan: _Plan, community: Community, room: int) -> tuple[dict[
         if (cost := plan.cost(entity)) <= room:
             shown[entity] = plan.text(entity)
             room -= cost
-    return shown, sum(record not in shown and record not in plan.covered for record in passed), room
+    told = {record: shown[record] for step in steps for record in step if record in shown}
+    return told, {record for record in passed if record not in shown and record not in plan.covered}, room
 
 
 def _written(plan: _Plan, shown: Mapping[str, str], findings: Mapping[_Part, set[int]]) -> tuple[str, dict[str, str]]:

@@ -33,7 +33,10 @@ class Elements:
         self.claims = {claim.id: claim for claim in claims if claim.subject_id in known}
         self._edges = _by_end((edge.id, {edge.source_id, edge.target_id}) for edge in self.relationships.values())
         self._claims = _by_end((claim.id, {claim.subject_id}) for claim in self.claims.values())
+        self._ends: dict[str, tuple[str, ...]] = {edge.id: (edge.source_id, edge.target_id) for edge in self.relationships.values()}
+        self._ends |= {c.id: tuple(end for end in (c.subject_id, c.object_id) if end in known) for c in self.claims.values()}
         self._bodies: dict[str, str] = {}
+        self._inside: dict[tuple[str, ...], Inside] = {}
         self._sizes: dict[tuple[str, ...], float] = {}
         self._documents: dict[str, set[str]] = {claim.id: {claim.document_id} for claim in self.claims.values()}
         for mention in mentions:
@@ -47,10 +50,7 @@ class Elements:
 
     def ends(self, record_id: str) -> tuple[str, ...]:
         """The entities a line names by their ids: both ends of an edge, subject and object of a claim, none for an entity."""
-        if edge := self.relationships.get(record_id):
-            return edge.source_id, edge.target_id
-        claim = self.claims.get(record_id)
-        return tuple(end for end in (claim.subject_id, claim.object_id) if end in self.entities) if claim else ()
+        return self._ends.get(record_id, ())
 
     def label(self, entity_id: str) -> str:
         """An entity's name and type."""
@@ -73,11 +73,19 @@ class Elements:
         marks = ", ".join(filter(None, (claim.type, claim.status, claim.period if claim.period != "NA" else "")))
         return neutralise(one_line(f"{claim.description} ({marks})"))
 
-    def inside(self, members: Sequence[str], apart: Iterable[frozenset[str]] = ()) -> Inside:
+    def inside(self, members: Sequence[str], apart: Sequence[frozenset[str]] = ()) -> Inside:
         """What is inside these entities: all edges between them, by combined degree within them (never the whole graph's), then the rest.
 
         A claim is inside with its subject and, where it has one, its object. What lies wholly inside one of `apart` is left out.
         """
+        if apart:
+            return self._find(members, apart)
+        key = tuple(members)
+        if key not in self._inside:
+            self._inside[key] = self._find(key, ())
+        return self._inside[key]
+
+    def _find(self, members: Sequence[str], apart: Sequence[frozenset[str]]) -> Inside:
         group = {member for member in members if member in self.entities}
         part = {member: number for number, members_of in enumerate(apart) for member in members_of}
         inner = {edge for member in group for edge in self._edges.get(member, ()) if group.issuperset(self.ends(edge))}

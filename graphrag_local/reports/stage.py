@@ -2,9 +2,10 @@
 
 Which communities have a report: at least two entities and `min_tokens` of element text; a root needs only an edge (else a small collection,
 or a small unconnected group, would have none). What is smaller is folded: its elements stay in its parent's context. Single entities
-never have one. A context stands on the reports of a part only where `reports.write` would write that part before the first question
-(levels 0 and 1; all with `all`), so that a report does not depend on what happened to be asked for since, and a report written on first use
-is the one that `eager` would have written.
+never have one. A context that overflows stands on the reports of all its parts that can have one, and those are written with it, whatever
+`reports.write` says of their level: else most of a large community would be in no report at all. So a report does not depend on what happened to be
+asked for before, and one written on first use is the one that `eager` would have written. The price is one call for each part of a community
+of more than `context_tokens`: about one for every few thousand tokens of element text, a few in a hundred of the calls that extraction takes.
 """
 
 import asyncio
@@ -29,14 +30,13 @@ class ReportsResult:
     """The reports that hold now, in the order of (level, community id), and why other communities have none.
 
     `folded` are ids of communities of two entities or more that are too small; `unwritten` those that could have a report and were not asked
-    for. `left_out` counts, by community id, the elements that did not fit the contexts of the reports written or kept.
+    for.
     """
 
     reports: tuple[Report, ...]
     failures: tuple[Failed, ...]
     folded: tuple[str, ...]
     unwritten: tuple[str, ...]
-    left_out: dict[str, int]
 
 
 async def write_reports(
@@ -72,7 +72,6 @@ async def write_reports(
         failures=tuple(sorted(run.failures, key=lambda failure: failure.input_id)),
         folded=tuple(community.id for community in tree.communities if len(community.member_ids) > 1 and community.id not in tree.reportable),
         unwritten=tuple(key for key in order if key not in run.reports and key not in failed),
-        left_out={key: run.left_out[key] for key in order if run.left_out.get(key)},
     )
 
 
@@ -106,9 +105,8 @@ class Tree:
         return set() if self.settings.write == "lazy" else {community.id for community in self.reported if self.is_upper(community)}
 
     def parts(self, community: Community) -> list[Community]:
-        """The sub-communities whose reports may stand in this community's context."""
-        children = [self.by_id[child] for child in community.child_ids if child in self.reportable]
-        return [child for child in children if self.is_upper(child)]
+        """Its sub-communities."""
+        return [self.by_id[child] for child in community.child_ids]
 
 
 class _Run:
@@ -130,7 +128,6 @@ class _Run:
         self.targets: set[str] = set()
         self.reports: dict[str, Report] = {}
         self.failures: list[Failed] = []
-        self.left_out: dict[str, int] = {}
         self.done = {community.id: asyncio.Event() for community in tree.reported}
         self._needs: dict[str, list[Community]] = {}
 
@@ -138,7 +135,7 @@ class _Run:
         """The parts whose reports the context waits for: none where all elements fit."""
         if community.id not in self._needs:
             whole = fits_whole(community, self.tree.elements, self.budget)
-            self._needs[community.id] = [] if whole else self.tree.parts(community)
+            self._needs[community.id] = [] if whole else [part for part in self.tree.parts(community) if part.id in self.tree.reportable]
         return self._needs[community.id]
 
     def with_needed(self, wanted: set[str]) -> set[str]:
@@ -174,7 +171,6 @@ class _Run:
             )
         if isinstance(outcome, Report):
             self.reports[community.id] = outcome
-            self.left_out[community.id] = context.left_out
         elif outcome:
             self.failures.append(outcome)
         return outcome

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from graphrag_local.engine.base import Model, Reply, Request, ask
-from graphrag_local.errors import ContextOverflow, EngineHung, EngineRefused, ReplyInvalid
+from graphrag_local.errors import ContextOverflow, EngineHung, EngineRefused, ReplyInvalid, reason_of
 from graphrag_local.ids import fingerprint, report_id
 from graphrag_local.prompting import Message, Prompt
 from graphrag_local.records import Community, Failed, Report
@@ -36,8 +36,10 @@ def budget_of(model: Model, prompt: Prompt, settings: ReportSettings, count: Cou
         tokens=min(settings.context_tokens, model.card.context_tokens - fixed - room),
         findings=findings,
         count=count or Counted(model.counter),
-        shape=fingerprint([prompt.fingerprint(), model.card.form, settings.language, settings.max_reply_tokens]),
-    )
+        shape=fingerprint([
+            prompt.fingerprint(), model.card.name, model.card.revision, model.card.form, model.temperature, model.seed, settings.language, room,
+        ]),
+    )  # fmt: skip
 
 
 def _reply_room(findings: int, model: Model, settings: ReportSettings) -> int:
@@ -64,13 +66,13 @@ async def write_report(
     away raises; what went wrong with this report alone is a failure.
     """
     try:
-        draft = await _overflow_once(context, model, prompt, settings, smaller)
+        draft, used = await _overflow_once(context, model, prompt, settings, smaller)
     except ReplyInvalid as error:
         return _failed(community, f"{_WORDS.get(error.outcome, error.outcome)}: {error}{_beginning(error)}")
     except ContextOverflow as error:
-        return _failed(community, f"its context does not fit the model's window: {error}")
+        return _failed(community, f"its context does not fit the model's window: {reason_of(error)}")
     except (EngineRefused, EngineHung) as error:
-        return _failed(community, str(error), retryable=error.retryable)
+        return _failed(community, reason_of(error), retryable=error.retryable)
     return Report(
         id=report_id(community.id),
         community_id=community.id,
@@ -81,18 +83,22 @@ async def write_report(
         rating_explanation=draft.rating_explanation,
         findings=draft.findings,
         dropped=draft.dropped,
+        left_out=used.left_out,
+        untold=used.untold,
     )
 
 
 async def _overflow_once(
     context: Context, model: Model, prompt: Prompt, settings: ReportSettings, smaller: Callable[[], Context] | None
-) -> ReportDraft:
+) -> tuple[ReportDraft, Context]:
+    """The draft, and the context it was written from."""
     try:
-        return await _ask(context, model, prompt, settings)
+        return await _ask(context, model, prompt, settings), context
     except ContextOverflow:
         if smaller is None:
             raise
-        return await _ask(smaller(), model, prompt, settings)
+        less = smaller()
+        return await _ask(less, model, prompt, settings), less
 
 
 async def _ask(context: Context, model: Model, prompt: Prompt, settings: ReportSettings) -> ReportDraft:
@@ -132,7 +138,7 @@ def _request(context: Context, findings: int, model: Model, prompt: Prompt, sett
 _WORDS = {
     "cut_off": "the reply was cut off at its length limit",
     "loop": "the reply repeated itself without end",
-    "thinking": "the reply held thoughts and no answer",
+    "thinking": "the reply held no answer",
     "invalid": "the reply is no report",
 }
 

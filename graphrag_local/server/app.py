@@ -7,18 +7,24 @@ another site are refused: the Host must be loopback or the configured host, and 
 import asyncio
 import contextlib
 import dataclasses
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
 
 from graphrag_local.errors import EngineError, GraphragError, IndexMissing, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.service import Asker
 
-LOOPBACK = {"127.0.0.1", "localhost", "[::1]", "testserver"}
+LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
+
+
+BODY = 'Send {"question": "…"}, with "mode" and "level" where wanted.'
 
 
 class Question(BaseModel):
@@ -31,8 +37,8 @@ class Question(BaseModel):
     level: int | None = Field(default=None, ge=0)
 
 
-def create_app(project: ProjectFolder) -> FastAPI:
-    """The service of one project folder."""
+def create_app(project: ProjectFolder, stopping: Callable[[], bool] = lambda: False) -> FastAPI:
+    """The service of one project folder; once `stopping()` holds, questions in progress are given up."""
     asker = Asker(project)
 
     @contextlib.asynccontextmanager
@@ -42,11 +48,11 @@ def create_app(project: ProjectFolder) -> FastAPI:
 
     app = FastAPI(title="graphrag-local", lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
     limit = project.settings.server.max_body_kb * 1024
-    hosts = LOOPBACK | {project.settings.server.host} if project.settings.server.host not in ("0.0.0.0", "::") else set()  # noqa: S104
+    hosts = LOOPBACK | {_as_in_url(project.settings.server.host)} if project.settings.server.host not in ("0.0.0.0", "::") else set()  # noqa: S104
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        host = request.headers.get("host", "").rsplit(":", 1)[0]
+        host = re.sub(r":\d+$", "", request.headers.get("host", ""))
         if hosts and host not in hosts:
             return _error(421, "This host name is not served here.", "Ask by the address that `serve` printed.")
         if request.method == "POST":
@@ -62,6 +68,17 @@ def create_app(project: ProjectFolder) -> FastAPI:
         status = 400 if isinstance(error, UsageError) else 503 if isinstance(error, IndexMissing | EngineError) else 500
         return _error(status, str(error), error.hint)
 
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:] if isinstance(part, str))
+        return _error(422, f"The body is not a question: {where + ': ' if where else ''}{first['msg']}.", BODY)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> JSONResponse:
+        hint = "There are POST /v1/query, GET /healthz and GET /readyz."
+        return _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}.", hint)
+
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         return {"status": "alive"}
@@ -73,21 +90,28 @@ def create_app(project: ProjectFolder) -> FastAPI:
 
     @app.post("/v1/query")
     async def query(body: Question, request: Request) -> JSONResponse:
-        answer = await _unless_gone(request, asker.ask(body.question, body.mode, body.level))
-        return JSONResponse(dataclasses.asdict(answer) if answer else {}, status_code=200 if answer else 499)
+        answer = await _unless_gone(request, asker.ask(body.question, body.mode, body.level), stopping)
+        if answer is None:
+            return _error(503, "The service was stopped before the answer was there.", "Ask again when it runs.")  # or nobody is there to read it
+        return JSONResponse(dataclasses.asdict(answer))
 
     return app
 
 
-async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """The result of `work`, or None once the client has hung up (a closed tab must not keep a hundred calls alive)."""
+async def _unless_gone(request: Request, work: Awaitable[Any], stopping: Callable[[], bool]) -> Any:
+    """The result of `work`; None once the client has hung up (a closed tab must not keep a hundred calls alive) or the service stops."""
     task = asyncio.ensure_future(work)
     while not task.done():
         await asyncio.wait({task}, timeout=1.0)
-        if not task.done() and await request.is_disconnected():
+        if not task.done() and (stopping() or await request.is_disconnected()):
             task.cancel()
+            await asyncio.wait({task})
             return None
     return task.result()
+
+
+def _as_in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _error(status: int, message: str, hint: str) -> JSONResponse:

@@ -99,7 +99,7 @@ def current_id(index: Path) -> str:
     with storage(path):
         content = path.read_bytes() if path.exists() else b""
     if not content and not path.exists():
-        raise IndexMissing(f"There is no finished index in {index}.", hint="Build it: graphrag-local index.")
+        raise IndexMissing(f"There is no finished index in {index}.", hint=f"Build it: graphrag-local index {index.parent}")
     name = content.decode("ascii", "replace").removesuffix("\n")
     if number_of(name) is None:
         raise IndexCorrupt(f"{path} does not name a generation.", hint=REPAIR)

@@ -134,7 +134,7 @@ class Ledger:
         """Keep vectors by text hash, as float32; returns when they are durable."""
         blobs = [(hash_, array.array("f", numbers).tobytes()) for hash_, numbers in rows.items()]
         values = [(embedder, hash_, blob, digest_of(embedder, hash_, blob)) for hash_, blob in blobs]
-        await self._durable(lambda writer: writer.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", values))
+        await self._durable(lambda writer: _put_vectors(writer, values))
 
     def counts(self) -> dict[str, int]:
         """How many replies (in all and by outcome), vectors, and damaged rows seen by this process."""
@@ -176,7 +176,9 @@ class Ledger:
         return future
 
     async def _durable(self, job: Job) -> None:
-        await asyncio.shield(asyncio.wrap_future(self._submit(job)))
+        future = asyncio.wrap_future(self._submit(job))
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # who was cancelled meanwhile does not ask how it ended
+        await asyncio.shield(future)
 
     def _write(self) -> None:
         """Take what is waiting, commit it together, tell those who wait; until None comes."""
@@ -217,8 +219,9 @@ class Ledger:
             future.set_result(result)
 
     def _undo(self) -> None:
-        if self._writer.in_transaction:
-            self._writer.execute("ROLLBACK")
+        with contextlib.suppress(sqlite3.Error):  # of a disk that takes nothing: the next BEGIN shows it to those who wait
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
 
     def _put(self, writer: sqlite3.Connection, values: tuple[Any, ...], documents: list[tuple[str, int, str]]) -> None:
         key = values[0]
@@ -280,6 +283,11 @@ def _row(stored: Sequence[Any]) -> LedgerRow | None:
 
 def _checksum(row: LedgerRow) -> str:
     return digest_of(repr((*_values(row), row.documents)))
+
+
+def _put_vectors(writer: sqlite3.Connection, rows: list[tuple[str, str, bytes, str]]) -> None:
+    """Gives nothing back: a cursor that ends in another thread resets the statement, which the writing thread may be running again."""
+    writer.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
 
 
 def _delete(writer: sqlite3.Connection, document: str) -> int:

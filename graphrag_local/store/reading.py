@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from graphrag_local.errors import GraphragError, IndexMissing
 from graphrag_local.records import Chunk, Claim, Community, Document, Entity, Failed, Mention, Relationship, Report
-from graphrag_local.store.generations import Generation, open_current
+from graphrag_local.store.generations import Generation, open_current, verify
 from graphrag_local.store.lance import Tables
+from graphrag_local.store.ledger import Ledger
 
 R = TypeVar("R")
 _KINDS: dict[str, type] = {"chunk": Chunk, "entity": Entity, "report": Report}
@@ -90,3 +92,21 @@ class StoredIndex:
     def near(self, kind: str, vector: Sequence[float], k: int) -> list[tuple[str, float]]:
         """Ids and cosine similarities of the k nearest records of a kind, best first."""
         return self._tables.near(_KINDS[kind], vector, k)
+
+
+def damages(index: Path) -> list[str]:
+    """What does not match in the published generations and in the ledger, a sentence each; none when all is well or nothing is there yet."""
+    try:
+        found = list(verify(index))
+    except IndexMissing:
+        found = []
+    except GraphragError as error:
+        found = [str(error)]
+    ledger = index / "ledger.sqlite"
+    if ledger.exists():
+        try:
+            with Ledger.open(ledger) as opened:
+                found += opened.verify()
+        except GraphragError as error:
+            found.append(str(error))
+    return found

@@ -34,7 +34,7 @@ def test_json_lines_are_documents_and_bad_ones_are_told(tmp_path):
         ("log.jsonl line 7", "has no field 'text' (documents.text_field)"),
         ("log.jsonl line 8", "has the same id 'b1' as line 1"),
         ("log.jsonl line 9", "has no text"),
-        ("log.jsonl line 10", "is not valid JSON (Unterminated string starting at at column 23)"),
+        ("log.jsonl line 10", "is not valid JSON (Unterminated string starting at column 23)"),
     ]
 
 

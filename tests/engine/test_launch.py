@@ -235,6 +235,7 @@ def test_flags_for_a_cpu(entry):
 
     for expected in (
         "--served-model-name my-model", "--host 127.0.0.1", "--port 9001", "--structured-outputs-config.backend guidance",
+        "--structured-outputs-config.disable_any_whitespace true",
         "--enable-prompt-tokens-details", "--scheduling-policy priority", "--generation-config vllm", "--enforce-eager", "--dtype bfloat16",
         "--max-model-len 4096",
     ):  # fmt: skip

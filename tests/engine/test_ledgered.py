@@ -41,6 +41,21 @@ def test_a_reply_is_paid_for_once():
     assert (row.outcome, row.documents, row.prompt_tokens, row.purpose) == ("ok", ("d1", "d2"), 10, "extract")
 
 
+def test_only_the_log_probabilities_that_decide_are_kept():
+    """Of a long reply the tokens named by the request are written down, the same live and replayed; the key does not depend on them."""
+    tokens = tuple((piece, -0.125) for piece in ["E1", "\t", *["word "] * 500, "?", "\t", " N"])
+    text = "".join(token for token, _ in tokens)
+    ledger, request = MemoryLedger(), ask_for(logprobs=True, decides=("Y", "N"))
+    inner = ScriptedEngine(lambda _: reply(text, logprobs=tokens))
+    first, second = said_by(Ledgered(inner, ledger), request), said_by(Ledgered(inner, ledger), request)
+
+    assert first.logprobs == second.logprobs == ((" N", -0.125),)
+    (row,) = ledger.rows.values()
+    assert (row.text, json.loads(row.logprobs)) == (text, [[" N", -0.125]])
+    assert len(row.logprobs) < len(text) / 100
+    assert set(ledger.rows) == {Ledgered(inner, None).key(ask_for(logprobs=True))}
+
+
 def test_the_key_is_what_determines_the_reply():
     """Model, revision, messages, constraint, sampling and gate change the key; affinity, priority, purpose and documents do not."""
 
@@ -68,14 +83,15 @@ BAD = [
 
 @pytest.mark.parametrize(("bad", "outcome"), BAD)
 def test_an_unusable_reply_is_written_down_and_raised_again(bad, outcome):
-    """Cut-off, looping, empty and unfitting replies raise their outcome, now and on replay, and leave no text in the ledger."""
+    """Cut-off, looping, empty and unfitting replies raise the same words, now and on replay; the ledger keeps their beginning only."""
     ledger = MemoryLedger()
     inner = ScriptedEngine(lambda _: bad)
     request = ask_for(constraint=TITLE, validate=json.loads)
     engine = Ledgered(inner, ledger)
     first, second = invalid(engine, request), invalid(engine, request)
     assert (first.outcome, second.outcome, len(inner.history)) == (outcome, outcome, 1)
-    assert [(row.outcome, row.text) for row in ledger.rows.values()] == [(outcome, "")]
+    assert [(row.outcome, row.text) for row in ledger.rows.values()] == [(outcome, bad.text[:80])]
+    assert str(first) == str(second)
     assert (first.reply, second.reply) == (bad, None)
     assert (engine.meter.wasted, engine.meter.replayed) == (4, 1)
     assert not bad.text or repr(bad.text[:20])[:-1] in str(first)

@@ -121,7 +121,7 @@ def test_a_server_that_is_away_is_remembered(tmp_path):
     assert probed(url, path) == first
     for other in ({"model": "else"}, {"revision": "r2"}, {"constraints": "schema"}):
         with pytest.raises(EngineUnreachable, match="not there"):
-            probed(url, path, **other)
+            probed(url, path, clock_scale=100, **other)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 1}', '{"a": {"place": [1, 2, 3, 4], "verdict": {}}}'])
@@ -177,7 +177,8 @@ def test_models_toml_goes_before_the_name():
 def test_probing_a_busy_server_says_so():
     """A server that is loading is reported as not being there yet, with its words."""
     with RawServer(lambda *_: (503, {}, b"loading")) as server, pytest.raises(EngineUnreachable, match="loading"):
-        probed(server)
+        probed(server, patience_s=60, clock_scale=100)
+    assert len(server.asked) > 4
 
 
 def test_the_engine_works_after_the_probe(tmp_path):

@@ -280,14 +280,14 @@ def test_pages():
         async def work(engine):
             message = ask_for("12345678").messages
             return [
-                await engine.models(), await engine.version(), await engine.health(), await engine.metrics(),
+                await engine.models(), await engine.version(), await engine.ailing(), await engine.metrics(),
                 await engine.tokenize("12345678"), await engine.tokenize(message),
             ]  # fmt: skip
 
         models, version, health, load, text, chat = run(engine_for(server.url, obeys=ALL), work)
         assert [record.path for record in server.log] == ["/v1/models", "/version", "/health", "/metrics", "/tokenize", "/tokenize"]
     assert (models[0].name, models[0].context_tokens) == ("local-model", 900)
-    assert (version, health, load.running, load.waiting, text, chat) == ("0.32.0", True, 0, 0, 2, 10)
+    assert (version, health, load.running, load.waiting, text, chat) == ("0.32.0", None, 0, 0, 2, 10)
 
 
 def test_pages_that_are_not_there():
@@ -299,11 +299,11 @@ def test_pages_that_are_not_there():
     with RawServer(answer) as server:
 
         async def work(engine):
-            return [await engine.version(), await engine.health()] + [
+            return [await engine.version(), await engine.ailing()] + [
                 found for _ in range(2) for found in (await engine.metrics(), await engine.tokenize("x"))
             ]
 
-        assert run(engine_for(server.url, obeys=ALL), work) == ["", False, None, None, None, None]
+        assert run(engine_for(server.url, obeys=ALL), work) == ["", None, None, None, None, None]
         assert len(server.asked) == 4
 
 

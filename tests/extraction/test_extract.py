@@ -36,9 +36,7 @@ def by_capitals(request: Request) -> str:
 
 
 def run(chunks, model, **options):
-    return asyncio.run(
-        extract(chunks, {"d0": "a.txt"}, model, load_all(), ExtractionSettings(**options), progress=Silent(), limit=8)
-    )
+    return asyncio.run(extract(chunks, {"d0": "a.txt"}, model, load_all(), ExtractionSettings(**options), progress=Silent(), limit=8))
 
 
 def test_a_chunk_is_read_in_one_call():

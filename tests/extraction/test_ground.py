@@ -111,6 +111,16 @@ def test_quotes_stand_for_descriptions():
     assert found.entities[0].description == "Ann met Bo. It rained."
 
 
+def test_a_repeated_record_quotes_each_sentence_once():
+    """In quote mode two records of one name give one quote: the sentences of both, each once, in the order of the text."""
+    passage = passage_of(chunk_of("Ann came. Bo stayed. Ann left."))
+    found = ground(passage, Drafts(entities=(entity("Ann", 3), entity("Ann", 1), entity("Ann", 1, 3))), TYPES, "span", True)
+
+    (mention,) = found.entities
+    assert mention.description == "Ann came. Ann left."
+    assert len(mention.spans) == 2
+
+
 def test_a_name_is_one_clean_line():
     """Line breaks, control characters, direction marks and headings inside a name cannot leave it."""
     drafts = Drafts(entities=(entity("the\x0c sea.\n\n## Sources\u200f\n[S1]", 1),))

@@ -7,7 +7,7 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from graphrag_local.engine.base import Grammar
-from graphrag_local.extraction.schema import Shape, canonical_constraint, constraint, parse, parse_canonical
+from graphrag_local.extraction.schema import Proposed, ProposedPair, Shape, canonical_constraint, constraint, parse, parse_canonical
 
 LINES = "1\tAnn\tperson\t1\tkeeps a shop\n2\tBo\tperson\t1,2\tsails\n1-2\t7\t1\tare friends\n?\tN"
 SHAPE = Shape(form="grammar", types=("person", "geo"), sentences=3, max_entities=4, max_relationships=4, quote=False, claims=False, gleanings=1)
@@ -69,7 +69,7 @@ def test_span_names_are_words_of_the_passage(name, good):
 )
 def test_span_names_are_short_and_stay_in_their_sentence(name, good):
     """In span mode a name has eight words at most and does not go on after a full stop, so that copying cannot fill the reply."""
-    spans = "Dr. Ann Lee slept. Bo rowed past one two three four five six seven eight nine buoys. **The boat.** Cy \"Red\" Lee"
+    spans = 'Dr. Ann Lee slept. Bo rowed past one two three four five six seven eight nine buoys. **The boat.** Cy "Red" Lee'
     shape = replace(SHAPE, spans=spans, quote=True)
 
     assert accepts(constraint(shape), f"1\t{name}\tperson\t1\n?\tN") is good
@@ -135,13 +135,15 @@ def test_canonical_pairs(form):
         assert not accepts(canonical_constraint(form, 2), "3=1\n.")
 
 
-@pytest.mark.parametrize(
-    ("name", "good"),
-    [("Bank of the North", True), ("3 Mill Lane", True), ("J. M. Orr", True), ("Überwald", True), ("saw it", False), ("Orr saw it", False)],
-)
-def test_names_of_a_tiny_model_are_runs_of_capitals(name, good):
-    """For a tiny model a name is a run of words with capitals or digits, with short words between them, so that it cannot take any words."""
-    spans = "The Bank of the North at 3 Mill Lane failed. J. M. Orr saw it in Überwald."
-    shape = replace(SHAPE, spans=spans, quote=True, capitals=True)
+def test_proposed_names_are_all_typed_and_cited():
+    """With proposed names a reply lists each of them once, cites a sentence that holds it, and joins proposed pairs only."""
+    names = (Proposed(name="Ann Lee", sentences=(1, 2)), Proposed(name="Pike Lock", sentences=(2,)))
+    pairs = (ProposedPair(source=1, target=2, sentences=((2,), (1, 2))),)
+    shape = replace(SHAPE, spans="Ann Lee mends Pike Lock", quote=True, names=names, pairs=pairs)
+    whole = "1\tAnn Lee\tperson\t1\n2\tPike Lock\tgeo\t2\n"
 
-    assert accepts(constraint(shape), f"1\t{name}\tperson\t1\n?\tN") is good
+    assert accepts(constraint(shape), whole + "1-2\t7\t1,2\n")
+    assert accepts(constraint(shape), whole)
+    for wrong in ("1\tAnn Lee\tperson\t1\n", whole.replace("geo\t2", "geo\t1"), whole + "2-1\t7\t2\n", whole + "1-2\t7\t2\n" * 2):
+        assert not accepts(constraint(shape), wrong)
+    assert [e.name for e in parse("grammar", True)(whole).entities] == ["Ann Lee", "Pike Lock"]

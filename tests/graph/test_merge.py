@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphrag_local.graph.merge import merge, node_key
+from graphrag_local.graph.merge import merge
+from graphrag_local.text import name_key
 from tests.graph.extractions import chunks_of, claimed, named, said, tied
 
 SAME = [
@@ -58,10 +59,10 @@ def test_different_names_stay_apart(one, other):
 @given(st.text(min_size=1, max_size=12))
 def test_a_key_is_never_empty_and_stays_what_it_is(name):
     """Every name has a key, and the key of a key is itself but for the case of short capitals."""
-    key = node_key(name)
+    key = name_key(name)
 
     assert key
-    assert node_key(key).casefold() == key.casefold()
+    assert name_key(key).casefold() == key.casefold()
 
 
 def test_the_name_shown_is_the_commonest_that_stands_in_the_text():

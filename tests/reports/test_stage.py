@@ -238,6 +238,63 @@ def test_what_was_written_on_first_use_is_kept_and_changes_nothing_above():
     assert set(eager.reports) <= set(after.reports)
 
 
+def deep_valley():
+    """One root over two villages of three circles each: a village does not fit a small context, a circle does."""
+    circles = [circle(name, 4, "w" * 80) for name in ("Ann", "Bo", "Cy", "Dee", "Eve", "Fay")]
+    people, edges = [[part[at] for part in circles] for at in (0, 1)]
+    everybody = [person for group in people for person in group]
+    leaves = [community(group, level=2) for group in people]
+    villages = [community([*a, *b, *c], level=1, children=leaves[at : at + 3]) for at, (a, b, c) in ((0, people[:3]), (3, people[3:]))]
+    leaves = [replace(leaf, parent_id=villages[at // 3].id) for at, leaf in enumerate(leaves)]
+    root = community(everybody, children=villages)
+    bridges = [edge(people[at][0], people[at + 1][0], "road") for at in range(5)]
+    rows = [root, *(replace(village, parent_id=root.id) for village in villages), *leaves]
+    return everybody, [*(tie for group in edges for tie in group), *bridges], [], rows
+
+
+def test_eager_writes_the_deeper_parts_that_a_context_stands_on():
+    """Where a village overflows, its circles are written first and stand in it, so that nobody is left out; where it fits, they are not."""
+    graph, history = deep_valley(), []
+    result = run(graph, model_of(valid_reply, history=history), write="eager", context_tokens=1600)
+    leaves = {row.id for row in graph[3] if row.first_level == 2}
+
+    assert written(result) == {row.id for row in graph[3]}
+    assert all(report.left_out == 0 and report.untold == () for report in result.reports)
+    assert len(history) == len(graph[3])
+    assert leaves <= set(run(graph, write="eager").unwritten)
+
+
+def test_folded_parts_of_a_full_context_are_told_alike():
+    """Where parts have no report of their own, each has its share of its parent's context, and what is left out is counted and named."""
+    crowd = [circle(f"Circle{number}x", 12 if number == 0 else 4, "w" * 40) for number in range(6)]
+    groups, edges = [[part[at] for part in crowd] for at in (0, 1)]
+    hub = groups[0][0]
+    edges[0] += [edge(hub, other, "pays") for other in groups[0][2:-1]]
+    rows, history = tree(groups), []
+    graph = ([person for group in groups for person in group], [tie for group in edges for tie in group], [], rows)
+    result = run(graph, model_of(valid_reply, history=history), min_tokens=10**6, context_tokens=1500)
+    text = history[-1].messages[-1].content
+    (report,) = result.reports
+
+    assert all(f"Circle{number}x" in text for number in range(6))
+    assert report.left_out > 10
+    names = {person.id: person.name for person in graph[0]}
+    assert {name for name in names.values() if f"{name} (person)" not in text} == {names[one] for one in report.untold}
+
+
+def test_what_a_part_left_out_is_untold_above():
+    """An entity that a part's report had no room for is not told by the parent that stands on that report."""
+    graph = valley("w" * 150)
+    history = []
+    result = run(graph, model_of(valid_reply, history=history), write="all", context_tokens=300)
+    by_community = {report.community_id: report for report in result.reports}
+    root, left, right, _ = graph[3]
+
+    assert by_community[left.id].untold
+    assert "## The valley" in history[-1].messages[-1].content
+    assert set(by_community[root.id].untold) >= set(by_community[left.id].untold) | set(by_community[right.id].untold)
+
+
 def test_a_failed_part_does_not_take_its_parent_along():
     """A part whose report fails is named, and its parent is written from its elements."""
     graph = valley("w" * 150)
@@ -261,8 +318,9 @@ def test_what_did_not_fit_is_counted():
     graph = valley("w" * 150)
     result = run(graph, write="all", context_tokens=400)
 
-    assert set(result.left_out) <= written(result)
-    assert result.left_out[graph[3][1].id] > 0
+    counted = {report.community_id: report.left_out for report in result.reports}
+    assert counted[graph[3][1].id] > 0
+    assert all(report.left_out == 0 for report in run(graph, write="all").reports)
 
 
 def test_a_server_that_goes_away_stops_the_run_at_once():

@@ -62,17 +62,22 @@ def version_of(index: Path) -> int:
 
 
 def test_kills_while_publishing(tmp_path):
-    """A builder is killed 20 times at random moments: the index always opens, is whole, and never goes back before what was published."""
-    chance, version = random.Random(20), 0
+    """A builder is killed 20 times, in its first, second or third publishing at a random moment of it: the index always opens, is whole, and never
+    goes back before what was published."""
+    chance, version, takes_s = random.Random(20), 0, 0.2
     put(tmp_path, small(0))
     with child(BUILDERS, tmp_path) as builders:
-        for _ in range(20):
+        for time_ in range(20):
             builders.stdin.write(f"{version}\n")
             builders.stdin.flush()
             builder = int(builders.stdout.readline())
-            time.sleep(chance.uniform(0.01, 0.35))
+            lines, begun = [], time.monotonic()
+            for _ in range(time_ % 3):
+                lines.append(builders.stdout.readline())
+                assert lines[-1] == "published\n", builders.stderr.read()
+                takes_s, begun = time.monotonic() - begun, time.monotonic()
+            time.sleep(chance.uniform(0.0, 1.1) * takes_s)
             os.kill(builder, signal.SIGKILL)
-            lines = []
             while lines[-1:] != ["gone\n"]:
                 lines.append(builders.stdout.readline())
                 assert lines[-1], builders.stderr.read()

@@ -174,6 +174,28 @@ def test_vectors_are_kept_by_embedder_and_text(ledger):
     assert ledger.counts()["vectors"] == 1201
 
 
+def test_no_cursor_leaves_the_writing_thread(ledger):
+    """What a put hands back to its caller holds no cursor: one that ended in the caller's thread would reset a statement that the writer is running."""
+    handed = []
+
+    class Watched(Ledger):
+        """Keeps what the writing thread hands back."""
+
+        def _submit(self, job):
+            handed.append(super()._submit(job))
+            return handed[-1]
+
+    async def run(watched: Ledger) -> None:
+        await watched.put_vectors("one", {"h": [0.5]})
+        await watched.put(reply(1))
+
+    with Watched.open(ledger.path.with_name("watched.sqlite")) as watched:
+        asyncio.run(run(watched))
+        watched.delete_replies_of("d1")
+
+    assert [type(future.result()) for future in handed] == [type(None), type(None), int]
+
+
 def test_replies_of_a_document_can_be_deleted_without_a_trace(ledger):
     """Deleting the replies that saw a document removes them from every byte of the ledger's files, and leaves the others."""
     secret = "QUILL-HARROW-" + "9" * 20

@@ -1,0 +1,234 @@
+"""One collection, one model server, one bad day: what happens is done once and told to all tests of this folder."""
+
+import asyncio
+import json
+import random
+import signal
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from graphrag_local.engine.base import Model, Reply, Request
+from graphrag_local.engine.ledgered import Ledgered
+from graphrag_local.engine.models import Catalogue, models_folder
+from graphrag_local.errors import ReplyInvalid
+from graphrag_local.flow import Silent
+from graphrag_local.pipeline import Run, build
+from graphrag_local.project import ProjectFolder, open_project
+from graphrag_local.store.ledger import Ledger
+from graphrag_local.wiring import SMALL_MODEL, open_model_side
+from tests.e2e.programs import Program, free_port, gone, rows, run_json, start, until
+
+QUESTION = "What do the people of the town quarrel about?"
+MODES = {"global": "command line", "basic": "command line", "source": "HTTP"}
+NUMBERS = "numbers.txt"
+COLLECTION = ("minutes/2023-03-*", "minutes/2023-05-*", "letters/2023-05-*", NUMBERS)
+CRAMPED = ("letters/2023-05-*",)
+TOO_FEW = 5  # reply tokens in which no record fits, with any model
+BEFORE_THE_KILL = 3  # replies that are paid for when the server dies
+SCHEMA = {
+    "type": "object",
+    "properties": {"town": {"enum": ["Skeldray"]}, "years": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}},
+    "required": ["town", "years"],
+    "additionalProperties": False,
+}
+SETTINGS = """
+preset = "demo"
+[documents]
+include = [{include}]
+[chunks]
+min_tokens = 60
+max_tokens = 160
+[extraction]
+grounding = "span"
+text = "quote"
+max_entities = 3
+max_relationships = 3
+max_gleanings = 1
+max_reply_tokens = {reply}
+canonical = true
+[reports]
+write = "all"
+[query]
+always_read = 1
+[engine]
+kind = "vllm"
+url = "{url}"
+concurrency = 4
+[server]
+port = {port}
+engine_port = {engine_port}
+"""
+
+
+@dataclass(slots=True)
+class Story:
+    """What happened. `used` are the requests of a whole build with what the ledger answered: a reply, or the outcome of an unusable one."""
+
+    folder: Path
+    url: str
+    first: dict[str, Any] = field(default_factory=dict)
+    first_code: int = -1
+    first_said: str = ""
+    replies_before_the_kill: int = -1
+    left_after_the_kill: list[str] = field(default_factory=list)
+    second: dict[str, Any] = field(default_factory=dict)
+    cramped: tuple[dict[str, Any], ...] = ()
+    cramped_outcomes: tuple[str, ...] = ()
+    compact: str = ""
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    serve_code: int = -1
+    left_at_the_end: list[str] = field(default_factory=list)
+    announced_at_the_end: bool = True
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    used: dict[str, tuple[Request, Reply | str]] = field(default_factory=dict)
+    window: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def make_project(folder: Path, include: tuple[str, ...], reply: int, *, url: str = "", port: int = 0, engine_port: int = 0) -> None:
+    """A project with a part of the sample collection and a page of long numbers, which have made a server's lexer give up."""
+    made = start(folder, "init", "init", str(folder), "--sample")
+    assert made.process.wait(60) == 0, made.said
+    patterns = ", ".join(f'"{pattern}"' for pattern in include)
+    settings = SETTINGS.format(include=patterns, reply=reply, url=url, port=port, engine_port=engine_port)
+    (folder / "graphrag.toml").write_text(settings, encoding="utf-8")
+    digits = random.Random(7)
+    lines = ["Numbers heard at Tellers Point on the night of 4 May.", *("".join(digits.choice("0123456789") for _ in range(200)) for _ in range(3))]
+    (folder / "input" / NUMBERS).write_text("\n\n".join(lines), encoding="utf-8")
+
+
+def tell(folder: Path) -> Story:
+    """Index while the server dies and comes back, index again, ask in every mode, stop everything, and go through the ledger without a server."""
+    Catalogue.load().require(SMALL_MODEL)
+    port, engine_port = free_port(), free_port()
+    make_project(folder, COLLECTION, 140, port=port, engine_port=engine_port)
+    story = Story(folder=folder, url=f"http://127.0.0.1:{engine_port}/v1")
+    clock = _Clock(story)
+    programs: list[Program] = []
+    try:
+        _index(story, programs, clock)
+        _ask(story, f"http://127.0.0.1:{port}", clock)
+        _cramp(story)
+        clock.lap("cramped")
+        story.serve_code = programs[-1].end(signal.SIGINT)
+        story.left_at_the_end = gone(programs)
+        story.announced_at_the_end = (folder / "index" / "run" / "serve.json").exists()
+        clock.lap("stop")
+    finally:
+        for program in programs:
+            program.kill_all()
+    story.rows = {row["key"]: row for row in rows(folder / "index" / "ledger.sqlite")}
+    asyncio.run(_replay(story, open_project(folder, (f"engine.url={story.url}",))))
+    clock.lap("replay")
+    (folder.parent / "story.json").write_text(json.dumps(story.seconds), encoding="utf-8")
+    return story
+
+
+class _Clock:
+    """Seconds per part of the story."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        """The part that ends now."""
+        now = time.monotonic()
+        self._story.seconds[name], self._last = round(now - self._last, 1), now
+
+
+def _serve(story: Story, name: str, programs: list[Program], *options: str) -> Program:
+    program = start(story.folder, name, "serve", str(story.folder), *options)
+    programs.append(program)
+    return program
+
+
+def _index(story: Story, programs: list[Program], clock: _Clock) -> None:
+    """The first index, in whose middle the server and all it started are killed, and the second one."""
+    folder, ledger = story.folder, story.folder / "index" / "ledger.sqlite"
+    serve = _serve(story, "serve-1", programs, "--engine-only")
+    until((folder / "index" / "run" / "serve.json").is_file, serve, 300)
+    clock.lap("first start")
+
+    index = start(folder, "index-1", "index", str(folder), "--json")
+    programs.append(index)
+    until(lambda: len(rows(ledger)) >= BEFORE_THE_KILL, index, 120)
+    serve.kill_all()
+    story.left_after_the_kill = gone([serve])
+    story.replies_before_the_kill = len(rows(ledger))
+    clock.lap("until the kill")
+    again = _serve(story, "serve-2", programs)
+    until(lambda: "Ask at" in again.said, again, 300)
+    clock.lap("second start")
+    story.first_code = index.process.wait(300)
+    story.first_said = index.said
+    clock.lap("rest of the index")
+    assert story.first_code in (0, 3), index.said
+    story.first = json.loads(index.out.read_text(encoding="utf-8"))
+    story.second = run_json(folder, "index-2", "index", str(folder))
+    clock.lap("second index")
+
+
+def _ask(story: Story, service: str, clock: _Clock) -> None:
+    """A question in every mode, on the command line or over HTTP, and JSON in the plain form that every server knows."""
+    for mode, door in MODES.items():
+        if door == "HTTP":
+            reply = httpx.post(f"{service}/v1/query", json={"question": QUESTION, "mode": mode}, timeout=180, trust_env=False)
+            assert reply.status_code == 200, reply.text
+            story.answers[mode] = reply.json()
+        else:
+            story.answers[mode] = run_json(story.folder, f"query-{mode}", "query", QUESTION, str(story.folder), "--mode", mode)
+        clock.lap(mode)
+    body = {
+        "model": SMALL_MODEL, "messages": [{"role": "user", "content": "Write JSON, well indented."}], "max_tokens": 60, "temperature": 0,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "town", "schema": SCHEMA, "strict": True}},
+    }  # fmt: skip
+    reply = httpx.post(f"{story.url}/chat/completions", json=body, timeout=120, trust_env=False)
+    story.compact = reply.json()["choices"][0]["message"]["content"]
+
+
+def _cramp(story: Story) -> None:
+    """Another project, whose replies are all cut off, indexed twice."""
+    folder = story.folder.parent / "cramped"
+    make_project(folder, CRAMPED, TOO_FEW, url=story.url)
+    story.cramped = tuple(run_json(folder, f"cramped-{turn}", "index", str(folder)) for turn in (1, 2))
+    story.cramped_outcomes = tuple(row["outcome"] for row in rows(folder / "index" / "ledger.sqlite"))
+
+
+async def _replay(story: Story, project: ProjectFolder) -> None:
+    """Build everything once more, from the ledger alone, and note every request with what it was answered."""
+
+    def silent(_: str) -> None:
+        pass
+
+    with Ledger.open(project.index / "ledger.sqlite") as ledger:
+        side = await open_model_side(project, ledger, silent)
+        assert isinstance(side.engine, Ledgered)
+        story.window = side.model.card.context_tokens
+        run = Run(
+            settings=project.settings, input_root=project.input_root, models_folder=models_folder(), model=_noted(story, side.model, side.engine),
+            embedder=side.embedder, cache=ledger, prompts=project.prompts, progress=Silent(), log=lambda *_, **__: None,
+            usage=lambda: dict(side.meter.by_purpose), replayed=lambda: side.meter.replayed, wasted=lambda: side.meter.wasted,
+        )  # fmt: skip
+        try:
+            await build(run, ())
+        finally:
+            await side.close()
+
+
+def _noted(story: Story, model: Model, engine: Ledgered) -> Model:
+    async def generate(request: Request) -> Reply:
+        key = engine.key(request)
+        try:
+            reply = await model.generate(request)
+        except ReplyInvalid as error:
+            story.used[key] = (request, error.outcome)
+            raise
+        story.used[key] = (request, reply)
+        return reply
+
+    return replace(model, generate=generate)
