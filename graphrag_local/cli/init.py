@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from graphrag_local.cli.options import HERE, Project
+from graphrag_local.cli.options import HERE, AsJson, Project
 
 NAME = "init"
 
@@ -15,6 +15,7 @@ def run(
     preset: Annotated[str, typer.Option(help="paper, graphrag or demo: a set of defaults (see README).")] = "",
     sample: Annotated[bool, typer.Option("--sample", help="Copy the sample collection into input/.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing graphrag.toml.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a project folder: a commented graphrag.toml and an input folder.
 
@@ -23,6 +24,7 @@ def run(
     """
     import shutil
 
+    from graphrag_local.cli.render import print_json
     from graphrag_local.errors import UsageError
     from graphrag_local.samples import collection
     from graphrag_local.settings import FILE_NAME, PRESETS, load
@@ -40,7 +42,10 @@ def run(
     target.mkdir(parents=True, exist_ok=True)
     if sample:
         shutil.copytree(collection(), target, dirs_exist_ok=True)
-    typer.echo(f"{file} is ready. Put documents into {target}{' (the sample is there)' if sample else ''}, then: graphrag-local index {directory}")
+    if as_json:
+        print_json({"project": str(directory.absolute()), "settings": str(file.absolute()), "input": str(target.absolute()), "sample": sample})
+    else:
+        typer.echo(f"{file} is ready. Put documents into {target}{' (the sample is there)' if sample else ''}, then: graphrag-local index {directory}")
 
 
 def template(preset: str = "") -> str:

@@ -3,12 +3,13 @@
 import contextlib
 import errno
 import socket
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphrag_local.cli.options import HERE, Overrides, Project
+from graphrag_local.cli.options import HERE, AsJson, Overrides, Project
 
 if TYPE_CHECKING:
     from graphrag_local.settings import ServerSettings
@@ -22,6 +23,7 @@ def run(
     engine_url: Annotated[str, typer.Option(help="Attach to this running server instead of starting one.")] = "",
     engine_only: Annotated[bool, typer.Option("--engine-only", help="Start the model server only, without the HTTP service.")] = False,
     overrides: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
     """Start vLLM with the right flags and the HTTP service, or attach the service to a server that runs; Ctrl-C stops what was started.
 
@@ -31,6 +33,7 @@ def run(
     """
     import uvicorn
 
+    from graphrag_local.cli.render import print_json
     from graphrag_local.errors import NoEngine, UsageError
     from graphrag_local.project import open_project
     from graphrag_local.server.app import create_app
@@ -44,12 +47,18 @@ def run(
         life.enter_context(_until_stopped())
         port = None if engine_only else life.enter_context(_port(project.settings.server))  # before the model, which takes minutes to load
         url, started = life.enter_context(running_engine(project, lambda text: typer.echo(text, err=True)))
+        address = ""
+        if port is not None:
+            host, number = port.getsockname()[:2]
+            address = f"http://{f'[{host}]' if ':' in host else host}:{number}/v1/query"
+        if as_json:  # now, for the program that waits to ask
+            print_json({"engine": url, "query": address or None})
+            sys.stdout.flush()
         if port is None:
             assert started is not None
             typer.echo(f"The model server answers at {url}. Ctrl-C stops it.", err=True)
             raise NoEngine(f"The model server ended by itself (exit code {started.wait()}).", hint=f"Log: {started.log_path}")
-        host, number = port.getsockname()[:2]
-        typer.echo(f"Ask at http://{f'[{host}]' if ':' in host else host}:{number}/v1/query (model server: {url}). Ctrl-C stops it.", err=True)
+        typer.echo(f"Ask at {address} (model server: {url}). Ctrl-C stops it.", err=True)
         app = create_app(project, lambda: service.should_exit)
         config = uvicorn.Config(app, log_level="warning", limit_concurrency=64, timeout_keep_alive=10, timeout_graceful_shutdown=GRACE_S)
         service = uvicorn.Server(config)

@@ -1,6 +1,7 @@
 """What is said to wrong input, and what help says."""
 
 import contextlib
+import json
 import re
 import shlex
 import subprocess
@@ -91,7 +92,8 @@ def test_a_fresh_project_says_where_documents_go(tmp_path):
         assert f"graphrag-local index {folder}" in done.out
         assert (folder / "input").is_dir()
         assert load(folder, environment={}).preset == preset
-    assert sh(f"graphrag-local init {tmp_path / 'with'} --sample").code == 0
+    told = json.loads(sh(f"graphrag-local init {tmp_path / 'with'} --sample --json").out)
+    assert told == {"project": f"{tmp_path}/with", "settings": f"{tmp_path}/with/graphrag.toml", "input": f"{tmp_path}/with/input", "sample": True}
     assert len(list((tmp_path / "with" / "input").rglob("*.*"))) > 30
 
 

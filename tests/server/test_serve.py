@@ -53,7 +53,7 @@ def _service(tmp_path_factory):
     """A service that was started before there was an index, which was built while it ran."""
     folder, port = tmp_path_factory.mktemp("serve") / "town", free_port()
     with project(folder) as models:
-        process = start(f"graphrag-local serve {folder} --engine-url {models.url} --set server.port={port}")
+        process = start(f"graphrag-local serve {folder} --engine-url {models.url} --set server.port={port} --json")
         url = f"http://127.0.0.1:{port}"
         try:
             until(lambda: process.poll() is not None or _alive(url), 60)
@@ -180,7 +180,7 @@ def test_a_port_in_use_is_said_before_anything_starts(service):
 
 
 def test_ctrl_c_ends_it_also_while_a_question_is_answered(service):
-    """It ends within seconds with 0, also with a question in progress; the announcement goes, and no process of it is left."""
+    """It ends within seconds with 0, also with a question in progress; the announcement goes, no process of it is left; `--json` told where to ask."""
     service.models.set_script({**SCRIPT, "rules": [{"on": "answer", "do": {"hang_s": 60}}]})
     asked = len(service.models.requests("answer"))
     with socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2]))) as client:
@@ -191,10 +191,11 @@ def test_ctrl_c_ends_it_also_while_a_question_is_answered(service):
         family = descendants(service.process.pid)
         service.process.send_signal(signal.SIGINT)
         began = time.monotonic()
-        _, err = service.process.communicate(timeout=30)
+        out, err = service.process.communicate(timeout=30)
 
     assert time.monotonic() - began < 15
     assert service.process.returncode == 0, err
+    assert json.loads(out) == {"engine": service.models.url, "query": f"{service.url}/v1/query"}
     assert err.splitlines()[0].startswith(f"Ask at {service.url}/v1/query (model server: {service.models.url}).")
     assert err.splitlines()[-1] == "Stopped."
     assert "Traceback" not in err
