@@ -1,6 +1,6 @@
 """What changed between a published generation and the collection: pure, by path and content hash."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from graphrag_local.errors import CollectionMissing
@@ -18,20 +18,21 @@ class Changes:
     same: int
 
 
-def file_of(path: str) -> str:
-    """The file a document came from: a record's path without its `#id`."""
-    return path.split("#", 1)[0]
+def file_of(path: str, files: Container[str]) -> str:
+    """The one of `files` that a document came from: that of its path or, for a record, of its path without `#id`; "" where it is not among them."""
+    parts = path.split("#")  # names of files and ids of records may hold a `#` themselves
+    return next((file for n in range(len(parts), 0, -1) if (file := "#".join(parts[:n])) in files), "")
 
 
 def compare(before: Mapping[str, str], now: Iterable[Document], present: Iterable[str]) -> Changes:
     """The difference of path -> content hash `before` and the documents read `now`; `present` are the files that exist."""
     current = {document.path: document.content_hash for document in now}
-    read = {file_of(path) for path in current}
-    unreadable = set(present) - read
+    there = set(present)
+    unreadable = there - {file_of(path, there) for path in current}
     folders = tuple(path for path in unreadable if path.endswith("/"))  # folders that cannot be listed may hold anything
 
     def is_kept(path: str) -> bool:
-        return file_of(path) in unreadable or bool(folders and path.startswith(folders))
+        return bool(file_of(path, unreadable)) or bool(folders and path.startswith(folders))
 
     missing = [path for path in before if path not in current]
     return Changes(
@@ -45,7 +46,9 @@ def compare(before: Mapping[str, str], now: Iterable[Document], present: Iterabl
 
 def say_what_is_kept(failures: Iterable[Failed], changes: Changes) -> list[Failed]:
     """The failures, where those of files that the index still holds from before say so."""
-    kept = {file_of(path) for path in changes.kept}
+    failures = list(failures)
+    failed = {row.input for row in failures}
+    kept = {file_of(path, failed) for path in changes.kept}
 
     def told(row: Failed) -> Failed:
         holds = row.input in kept or (row.input.endswith("/") and any(path.startswith(row.input) for path in kept))

@@ -60,8 +60,10 @@ class ModelMissing(GraphragError):
 class MissingExtra(GraphragError):
     """A part that is installed separately is needed."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the extra {extra!r}.", hint=f'Install it: pip install "graphrag-local[{extra}]"')
+    def __init__(self, what: str, extra: str, *, instead: str = "") -> None:
+        """`instead` is what does without the extra, as the beginning of a sentence."""
+        install = f'pip install "graphrag-local[{extra}]"'
+        super().__init__(f"{what} needs the extra {extra!r}.", hint=f"{instead}, or install it: {install}" if instead else f"Install it: {install}")
 
 
 class NoEngine(GraphragError):

@@ -53,6 +53,8 @@ class Indexed:
             "last_build": self.built.last_build,
             "names": self.built.names,
             "apart": self.built.apart,
+            "dropped": self.built.dropped,
+            "empty_chunks": self.built.empty_chunks,
             "failures": failures,
         }
 
@@ -70,9 +72,7 @@ async def run_index(project: ProjectFolder, progress: MakeProgress, *, retry_fai
             log.close()
 
 
-async def _locked(
-    project: ProjectFolder, lock: BuildLock, log: RunLog, make: MakeProgress, retry_failed: bool, accept_missing: bool
-) -> Indexed:
+async def _locked(project: ProjectFolder, lock: BuildLock, log: RunLog, make: MakeProgress, retry_failed: bool, accept_missing: bool) -> Indexed:
     log.write("start")
     meters: list[ModelSide] = []
 
@@ -87,9 +87,7 @@ async def _locked(
             if parent is not None:
                 side.keep_embedder(EmbedderCard.of(parent.manifest.about["models"]))
             try:
-                built = await build(
-                    _run(project, side, ledger, progress, log, accept_missing), _records(parent, Document), _records(parent, Report)
-                )
+                built = await build(_run(project, side, ledger, progress, log, accept_missing), _records(parent, Document), _records(parent, Report))
             finally:
                 await side.close()
             return _publish(project, lock, parent, built, side, log)
@@ -113,9 +111,7 @@ def _records(parent: Generation | None, record: type[R]) -> tuple[R, ...]:
     return tuple(Tables.of(parent).records(record)) if parent is not None else ()
 
 
-def _run(
-    project: ProjectFolder, side: ModelSide, ledger: Ledger, progress: Progress, log: RunLog, accept_missing: bool
-) -> Run:
+def _run(project: ProjectFolder, side: ModelSide, ledger: Ledger, progress: Progress, log: RunLog, accept_missing: bool) -> Run:
     return Run(
         settings=project.settings,
         input_root=project.input_root,
@@ -133,18 +129,14 @@ def _run(
     )
 
 
-def _publish(
-    project: ProjectFolder, lock: BuildLock, parent: Generation | None, built: Built, side: ModelSide, log: RunLog
-) -> Indexed:
+def _publish(project: ProjectFolder, lock: BuildLock, parent: Generation | None, built: Built, side: ModelSide, log: RunLog) -> Indexed:
     snapshot = built.snapshot
     card, embedder = side.model.card, side.embedder.card
     models = {
         "name": card.name, "revision": card.revision, "context": card.context_tokens, "form": card.form,
         "embedder": embedder.name, "embedder_revision": embedder.revision, "dimension": embedder.dimension, **project.settings.vectors.prefixes(),
     }  # fmt: skip
-    counts: dict[str, Any] = {
-        name: len(getattr(snapshot, name)) for name in ("documents", "chunks", "entities", "relationships", "claims", "reports", "failures")
-    }
+    counts: dict[str, Any] = {name: len(getattr(snapshot, name)) for name in ("documents", "chunks", "entities", "relationships", "claims", "reports", "failures")}
     counts["communities"] = snapshot.communities_by_level()
     digest = content_digest(snapshot, {"settings": project.settings.fingerprint(), "models": models, "anchor": ""})
     about = {
@@ -154,6 +146,8 @@ def _publish(
         "names": built.names,
         "apart": built.apart,
         "without_report": built.without_report,
+        "dropped": built.dropped,
+        "empty_chunks": built.empty_chunks,
         "last_build": built.last_build,
     }
     fresh = parent is None or parent.manifest.digest != digest

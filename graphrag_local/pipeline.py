@@ -6,8 +6,10 @@ collection asks nothing and publishes nothing.
 
 import asyncio
 import contextlib
+import gc
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +22,15 @@ from graphrag_local.engine.base import Embedder, Model
 from graphrag_local.errors import CollectionMissing
 from graphrag_local.extraction.stage import Extracted, extract
 from graphrag_local.flow import Progress, in_thread
-from graphrag_local.graph.stage import build_graph
+from graphrag_local.graph.stage import Graph, build_graph
 from graphrag_local.prompting import Prompt
-from graphrag_local.records import Chunk, Community, Document, Extraction, Failed, Report, Usage
+from graphrag_local.records import Chunk, Community, Document, Dropped, Extraction, Failed, Report, Usage
 from graphrag_local.reports.stage import write_reports
 from graphrag_local.settings import Settings
 from graphrag_local.store.snapshot import Snapshot
 from graphrag_local.vectors.stage import VectorCache, embed, texts_of
 
 STAGES = ("documents", "chunks", "extraction", "graph", "communities", "reports", "vectors")
-PURPOSES = {"extract": "extraction", "describe": "graph", "report": "reports"}  # what a call was for -> the stage it is counted under
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,27 +57,32 @@ class Run:
 
 @dataclass(slots=True)
 class Clock:
-    """Seconds per stage, in order."""
+    """Seconds and model calls per stage, in order."""
 
     log: Callable[..., None]
+    usage: Callable[[], dict[str, Usage]]
     seconds: dict[str, float] = field(default_factory=dict)
+    used: dict[str, Usage] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time what happens inside."""
-        began = time.monotonic()
+        """Time and count what happens inside."""
+        began, before = time.monotonic(), self._total()
         self.log("begin", stage=name)
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+        yield
+        self.seconds[name] = time.monotonic() - began
+        self.used[name] = _minus(self._total(), before)
+
+    def _total(self) -> Usage:
+        return sum(self.usage().values(), Usage())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """What a build made: the snapshot to publish (or that is published already), what changed, and what it cost.
 
-    `without_report` counts the communities that are too small for a report (`folded`) and those whose report waits for its first use (`unwritten`).
+    `without_report` counts the communities that are too small for a report (`folded`) and those whose report waits for its first use (`unwritten`),
+    `dropped` by stage and reason what models said and could not be kept, `empty_chunks` the chunks that were read and name no entity.
     """
 
     snapshot: Snapshot = field(repr=False)  # asyncio prints a task's result on the way out, which would be the whole index as text
@@ -85,6 +91,8 @@ class Built:
     apart: int
     names: dict[str, float]
     without_report: dict[str, int]
+    dropped: dict[str, dict[str, int]]
+    empty_chunks: int
 
 
 async def build(run: Run, published: tuple[Document, ...], reports: tuple[Report, ...] = ()) -> Built:
@@ -92,36 +100,52 @@ async def build(run: Run, published: tuple[Document, ...], reports: tuple[Report
 
     A report is kept for as long as its context is what it was written from, so that those written on first use are not lost.
     """
-    clock = Clock(run.log)
-    before = dict(run.usage())
+    with _collecting_rarely():
+        return await _build(run, published, reports)
+
+
+@contextlib.contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Python's search for circular garbage made rare: a build holds millions of records without circles, and it took a tenth of all the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+async def _build(run: Run, published: tuple[Document, ...], reports: tuple[Report, ...]) -> Built:
+    clock = Clock(run.log, run.usage)
     began = time.monotonic()
     with clock.stage("documents"):
         documents, failures, changes = await in_thread(lambda go_on: _documents(run, published, go_on))
     with clock.stage("chunks"):
-        chunks = await in_thread(
-            lambda go_on: build_chunks(documents, run.settings.chunks, run.models_folder, progress=run.progress, go_on=go_on)
-        )
+        chunks = await in_thread(lambda go_on: build_chunks(documents, run.settings.chunks, run.models_folder, progress=run.progress, go_on=go_on))
     paths = {document.id: document.path for document in documents}
     limit = 2 * run.settings.engine.concurrency
     with clock.stage("extraction"):
         extracted = await extract(chunks, paths, run.model, run.prompts, run.settings.extraction, progress=run.progress, limit=limit)
     previous = {report.fingerprint: report for report in reports}
-    snapshot, graph_failures, without_report = await _graph_and_reports(run, clock, documents, chunks, extracted, previous, limit)
-    failures = [*failures, *extracted.failures, *graph_failures]
+    snapshot, graph, without_report = await _graph_and_reports(run, clock, documents, chunks, extracted, previous, limit)
+    failures = [*failures, *extracted.failures, *snapshot.failures]
     with clock.stage("vectors"):
         owners = texts_of(snapshot.chunks, snapshot.entities, snapshot.reports)
-        vectors = await embed(
-            owners, run.embedder, run.cache, prefix=run.settings.vectors.text_prefix, batch=run.settings.vectors.batch, progress=run.progress
-        )
+        vectors = await embed(owners, run.embedder, run.cache, prefix=run.settings.vectors.text_prefix, batch=run.settings.vectors.batch, progress=run.progress)
     snapshot = replace(snapshot, vectors=vectors, failures=tuple(failures), dimension=run.embedder.card.dimension)
-    used = {key: _minus(value, before.get(key, Usage())) for key, value in run.usage().items()}
     return Built(
         snapshot=snapshot,
         changes=changes,
-        last_build=_cost(clock, used, time.monotonic() - began, run),
+        last_build=_cost(clock, time.monotonic() - began, run),
         apart=sum(len(extraction.apart) for extraction in extracted.extractions),
         names=_names(extracted.extractions),
         without_report=without_report,
+        dropped={
+            "extraction": _reasons(row for extraction in extracted.extractions for row in extraction.dropped),
+            "graph": _reasons(graph.dropped),
+            "reports": _reasons(row for report in snapshot.reports for row in report.dropped),
+        },
+        empty_chunks=len({one.chunk_id for one in extracted.extractions if not one.entities} - {row.input_id for row in extracted.failures}),
     )
 
 
@@ -155,7 +179,8 @@ async def _graph_and_reports(
     extracted: Extracted,
     previous: dict[str, Report],
     limit: int,
-) -> tuple[Snapshot, list[Failed], dict[str, int]]:
+) -> tuple[Snapshot, Graph, dict[str, int]]:
+    """The records of those stages, with the failures of these; the graph; and the communities without a report."""
     settings = run.settings
     with clock.stage("graph"):
         graph = await build_graph(
@@ -163,9 +188,7 @@ async def _graph_and_reports(
             quote=extracted.quote, progress=run.progress, limit=limit,
         )  # fmt: skip
     with clock.stage("communities"):
-        communities: tuple[Community, ...] = await asyncio.to_thread(
-            build_communities, graph.entities, graph.relationships, settings.communities
-        )
+        communities: tuple[Community, ...] = await asyncio.to_thread(build_communities, graph.entities, graph.relationships, settings.communities)
     with clock.stage("reports"):
         written = await write_reports(
             communities, graph.entities, graph.relationships, graph.claims, graph.mentions, run.model, run.prompts["report"],
@@ -180,8 +203,9 @@ async def _graph_and_reports(
         claims=tuple(graph.claims),
         communities=communities,
         reports=written.reports,
+        failures=(*graph.failures, *written.failures),
     )
-    return snapshot, [*graph.failures, *written.failures], {"folded": len(written.folded), "unwritten": len(written.unwritten)}
+    return snapshot, graph, {"folded": len(written.folded), "unwritten": len(written.unwritten)}
 
 
 def _minus(a: Usage, b: Usage) -> Usage:
@@ -194,18 +218,19 @@ def _minus(a: Usage, b: Usage) -> Usage:
     )
 
 
-def _cost(clock: Clock, used: dict[str, Usage], seconds: float, run: Run) -> dict[str, Any]:
+def _cost(clock: Clock, seconds: float, run: Run) -> dict[str, Any]:
     """`last_build` of the status: calls, tokens and seconds, in all and by stage."""
     by_stage = {
-        stage: {"calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "seconds": round(clock.seconds.get(stage, 0.0), 3)}
-        for stage in STAGES
+        stage: {
+            "calls": used.calls,
+            "prompt_tokens": used.prompt_tokens,
+            "cached_tokens": used.cached_tokens,
+            "completion_tokens": used.completion_tokens,
+            "seconds": round(clock.seconds[stage], 3),
+        }
+        for stage, used in ((stage, clock.used[stage]) for stage in STAGES)
     }
-    total = Usage()
-    for purpose, usage in used.items():
-        row = by_stage[PURPOSES.get(purpose, "extraction")]
-        for name in ("calls", "prompt_tokens", "cached_tokens", "completion_tokens"):
-            row[name] = row[name] + getattr(usage, name)
-        total = total + usage
+    total = sum(clock.used.values(), Usage())
     return {
         "seconds": round(seconds, 3),
         "calls": total.calls,
@@ -218,6 +243,11 @@ def _cost(clock: Clock, used: dict[str, Usage], seconds: float, run: Run) -> dic
     }
 
 
+def _reasons(rows: Iterable[Dropped]) -> dict[str, int]:
+    """How often each reason occurs."""
+    return dict(sorted(Counter(row.reason for row in rows).items()))
+
+
 def _names(extractions: tuple[Extraction, ...]) -> dict[str, float]:
     """Shares of names by how they are grounded (see `extraction.ground`); empty when there are none."""
     counts = {"anchored": 0, "composed": 0, "unanchored": 0}
@@ -226,5 +256,3 @@ def _names(extractions: tuple[Extraction, ...]) -> dict[str, float]:
             counts[mention.grounding] += 1
     total = sum(counts.values())
     return {kind: round(count / total, 4) for kind, count in counts.items()} if total else {}
-
-

@@ -1,7 +1,9 @@
 """Questions to a project: opens the index and the model side once and answers; the door for the command line and the HTTP service."""
 
 import asyncio
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from graphrag_local.engine.base import Embedder, EmbedderCard
@@ -62,11 +64,14 @@ class Asker:
         same_embedder(index.manifest, side.embedder, self._project.settings.vectors)
         self._users[index.generation] = self._users.get(index.generation, 0) + 1
         self._turn += 1
+        began = time.monotonic()
         try:
-            return await ask(
+            answer = await ask(
                 question, index, side.model, side.embedder, self._project.prompts, self._project.settings.query,
                 mode=mode, level=level, turn=self._turn,
             )  # fmt: skip
+            # What the asker waited for; the sum over calls, many of which run at once, says little.
+            return replace(answer, usage=replace(answer.usage, seconds=round(time.monotonic() - began, 3)))
         finally:
             self._users[index.generation] -= 1
             self._close_unused()

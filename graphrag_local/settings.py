@@ -299,8 +299,8 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "chunks": {"min_tokens": 100, "max_tokens": 400},
         "extraction": {"max_entities": 10, "max_relationships": 8, "max_gleanings": 0, "max_reply_tokens": 460, "canonical": False},
         "describe": {"max_reply_tokens": 80},
-        "reports": {"write": "eager", "min_tokens": 60, "context_tokens": 900, "max_findings": 2, "max_reply_tokens": 220},
-        "query": {"window_tokens": 1400, "reduce_tokens": 900, "max_points": 2, "max_paragraphs": 2, "map_reply_tokens": 120,
+        "reports": {"write": "eager", "min_tokens": 60, "context_tokens": 900, "max_findings": 4, "max_reply_tokens": 220},
+        "query": {"window_tokens": 1400, "reduce_tokens": 900, "max_points": 4, "max_paragraphs": 6, "map_reply_tokens": 120,
                   "reply_tokens": 220, "refusal_margin": -1.0, "gate": 0.0, "top_chunks": 4},
     },
 }  # fmt: skip

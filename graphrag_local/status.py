@@ -50,6 +50,8 @@ def status_of(project: ProjectFolder, *, check_files: bool = False) -> dict[str,
             "apart": about["apart"],
             "left_out": sum(report.left_out for report in index.reports()),
             "without_report": about.get("without_report", {}),
+            "dropped": about.get("dropped", {}),
+            "empty_chunks": about.get("empty_chunks", 0),
             "failures": [{"stage": f.stage, "input": f.input, "reason": f.reason, "retryable": f.retryable} for f in index.failures()],
             "models": about["models"],
             "documents": [_document_row(document) for document in sorted(index.documents(), key=lambda document: document.path)],
@@ -76,7 +78,7 @@ def _nothing() -> dict[str, Any]:
     build = {"seconds": 0.0, "calls": 0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "by_stage": {}}
     return {
         "generation": "", "digest": "", "created": "", "counts": counts | {"communities": []}, "last_build": build, "generation_build": build,
-        "names": {}, "apart": 0, "left_out": 0, "without_report": {}, "failures": [], "models": {}, "documents": [],
+        "names": {}, "apart": 0, "left_out": 0, "without_report": {}, "dropped": {}, "empty_chunks": 0, "failures": [], "models": {}, "documents": [],
     }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from graphrag_local.tokens import FileTokenizer, TokenCounter
 Say = Callable[[str], None]
 SMALL_MODEL = "smollm2-135m-instruct"
 QUESTION_PATIENCE_S = 120.0  # somebody waits for the answer: longer than a restart takes, shorter than an index run may wait
+USE_A_SERVER = "Name a model server (--set engine.url=http://127.0.0.1:8000/v1, or engine.url in graphrag.toml)"
 QUESTION_NOBODY_S = 4.0  # the same for an address where nobody is
 UNUSABLE: frozenset[Outcome] = frozenset({"cut_off", "loop", "thinking", "invalid"})
 
@@ -194,7 +195,7 @@ def own_counter(verdict: Verdict) -> TokenCounter:
 
 def _embedded(settings: Settings, say: Say) -> tuple[Engine, TokenCounter, tuple[str, ...]]:
     if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None:
-        raise MissingExtra("No model server is configured, and a model in this process", "embedded")
+        raise MissingExtra("No model server is configured, and a model in this process", "embedded", instead=USE_A_SERVER)
     entry = Catalogue.load().require(settings.engine.model or SMALL_MODEL)
     assert entry.folder is not None
     go_offline()
@@ -219,7 +220,7 @@ async def open_embedder(project: ProjectFolder, say: Say, start: Start | None = 
     start = start or _start(_for_questions(project.settings), say, True)
     if settings.kind == "none":
         return NoEmbedder()
-    url = settings.url or (_engine_url(project) if settings.kind == "server" or project.settings.engine.url else "")
+    url = settings.url or _engine_url(project)
     if settings.kind == "server" or (settings.kind == "auto" and settings.url):
         return await _server_embedder(project, url, start)
     entry = Catalogue.load().find(settings.model)
@@ -264,6 +265,8 @@ def running_engine(project: ProjectFolder, say: Say) -> Iterator[tuple[str, Vllm
         with _announced(project, engine.url):
             yield engine.url, None
         return
+    if importlib.util.find_spec("vllm") is None:  # before anybody fetches a model for it
+        raise MissingExtra("Starting a model server", "vllm", instead="Attach to one that runs (--engine-url http://127.0.0.1:8000/v1)")
     entry = Catalogue.load().require(engine.model or SMALL_MODEL)
     server = VllmServer(entry, project.settings, log=project.index / "run" / "vllm.log")
     with server.running(say), _announced(project, server.url):

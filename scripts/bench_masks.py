@@ -31,6 +31,7 @@ from graphrag_local.errors import ModelMissing
 from graphrag_local.extraction import schema as extraction
 from graphrag_local.graph import describe
 from graphrag_local.query import schema as query
+from graphrag_local.reports import quote
 from graphrag_local.reports import schema as reports
 from graphrag_local.tokens import cl100k
 
@@ -100,9 +101,13 @@ def extraction_cases() -> Iterator[Case]:
     spans = replace(free, quote=True, spans=PASSAGE, gleanings=0)
     found = "".join(f"{n}\tKeeper Nils Aho\tperson\t{n}\n" for n in range(1, 9))
     yield Case("extract, spans, lines", maker, extraction.constraint(spans), found + bare, tiny=True)
-    yield Case("extract, spans with capitals, lines", maker, extraction.constraint(replace(spans, capitals=True)), found + bare, tiny=True)
     unspaced = replace(spans, spans=HAN, unsegmented=True)
     yield Case("extract, spans of Han, lines", maker, extraction.constraint(unspaced), found.replace("Keeper Nils Aho", "派克船闸") + bare, tiny=True)
+    names = tuple(extraction.Proposed(name=name, sentences=(n, n + 1)) for n, (name, _, _) in enumerate(entities, 1))
+    near = tuple(extraction.ProposedPair(source=n, target=n + 1, sentences=((n,), (n, n + 1))) for n in range(1, 8))
+    proposed = extraction.constraint(replace(spans, spans="", names=names, pairs=near))
+    chosen = "".join(f"{n}\t{name}\tperson\t{n}\n" for n, (name, _, _) in enumerate(entities, 1))
+    yield Case("extract, proposed names, lines", maker, proposed, chosen + bare, tiny=True)
     records = [{"name": name, "type": kind, "description": SAID, "sentences": [1, 2]} for name, kind, _ in entities]
     edges = [{"source": n, "target": n + 1, "description": SAID, "strength": 7, "sentences": [n]} for n in range(1, 7)]
     said = {"entities": records, "relationships": edges, "missed": "N", "more_entities": [], "more_relationships": []}
@@ -132,7 +137,10 @@ def report_cases() -> Iterator[Case]:
     told = "".join(f"F\tE{n},K{n + 3},D2{'+' if n % 2 else ''}\tThe lock is kept.\t{SAID}\n" for n in range(1, 9))
     lines = f"T\tThe canal trust and its lock\nS\t{SAID} {SAID}\nG\t7\tThe whole valley depends on it.\n{told}"
     yield Case("report, lines", maker, reports.constraint("grammar", ids, 10), lines)
-    yield Case("report, lines, limited", maker, reports.constraint("grammar", ids, 10, within_tokens=2000), lines, tiny=True)
+    leads = tuple(quote.Lead(short=short, sentence="", beside=tuple(ids[n + 1 : n + 5])) for n, short in enumerate(ids))
+    given = quote.Quotable(leads=leads, said={}, about={}, names=())
+    chosen = "".join(f"F\t{run[3].short},{run[3].beside[0]},{run[3].beside[3]}\n" for run in quote.deal(leads[:-1], 10))
+    yield Case("report, ids", maker, reports.constraint("grammar", ids, 10, given), f"G\t7\n{chosen}", tiny=True)
     findings = [{"summary": "The lock is kept.", "explanation": SAID, "sources": [f"E{n}", f"K{n}"], "more": False} for n in range(1, 9)]
     value = {"title": "The canal trust", "summary": SAID, "rating": 7, "rating_explanation": SAID, "findings": findings}
     yield Case("report, schema", maker, reports.constraint("schema", ids, 10), compact(value))
@@ -153,7 +161,11 @@ def query_cases() -> Iterator[Case]:
         lines = "".join(f"{SAID} {SAID}\tR{n},C{n}\n" for n in range(1, 7))
         reply = f"Y\n{lines}" if form == "grammar" else compact({"answered": "yes", "paragraphs": paragraphs})
         yield Case(f"answer, {word}", maker, query.answer_constraint(form, ids, 8, may_decline=True), reply)
-    yield Case("answer, lines, limited", maker, query.answer_constraint("grammar", ids, 8, may_decline=False, within_tokens=2000), lines, tiny=True)
+    chosen, maker = ids[2:18:2], "query.schema.choice_constraint"
+    points = query.choice_constraint(ids[:16], least=4, most=8, scored=True, may_decline=True)
+    yield Case("points, ids", maker, points, "Y\n" + "".join(f"{short}\t{10 * n}\n" for n, short in enumerate(chosen[:7], 3)), tiny=True)
+    answer = query.choice_constraint(ids[:18], least=6, most=8, scored=False, may_decline=False)
+    yield Case("answer, ids", maker, answer, "".join(f"{short}\n" for short in chosen), tiny=True)
 
 
 PRODUCERS: tuple[Callable[[], Iterator[Case]], ...] = (extraction_cases, describe_cases, report_cases, query_cases)

@@ -6,6 +6,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from jinja2 import Environment
+from jinja2.meta import find_undeclared_variables
 from typer.testing import CliRunner
 
 from graphrag_local.cli.init import template
@@ -56,11 +58,11 @@ def test_the_template_names_every_setting_and_loads(tmp_path):
 @pytest.mark.parametrize("prompt", load_all().values(), ids=lambda p: p.name)
 def test_every_prompt_names_its_user_and_its_variables(prompt):
     """Front matter lists exactly the variables that the templates use, and names a module that exists."""
-    used = set(re.findall(r"\{[{%][^}%]*?\b(?:if|in|and|or|not|==|!=)?\s*([a-z_]+)\b", prompt.system + prompt.user))
+    jinja = Environment()  # noqa: S701
+    used = find_undeclared_variables(jinja.parse(prompt.system)) | find_undeclared_variables(jinja.parse(prompt.user))
 
-    assert prompt.used_by.split(".")[0] in {p.name for p in (ROOT / "graphrag_local").iterdir()}
-    assert set(prompt.variables) <= set(re.findall(r"[a-z_]+", prompt.system + prompt.user))
-    assert used
+    assert set(prompt.variables) == used
+    assert (ROOT / "graphrag_local" / prompt.used_by.replace(".", "/")).with_suffix(".py").is_file()
 
 
 def test_prompts_have_no_worked_example():

@@ -37,11 +37,11 @@ def run(program, *arguments, cwd):
 
 
 def test_the_wheel_carries_prompts_models_and_samples(wheel):
-    """Prompts, models.toml and the sample collection are inside; tests and weights are not."""
+    """Prompts, models.toml, the sample collection and the mark of a typed package are inside; tests and weights are not."""
     names = zipfile.ZipFile(wheel).namelist()
 
     assert {f"graphrag_local/prompts/{p.name}" for p in (ROOT / "prompts").glob("*.md")} <= set(names)
-    assert "graphrag_local/models/models.toml" in names
+    assert {"graphrag_local/models/models.toml", "graphrag_local/py.typed"} <= set(names)
     assert any(name.startswith("graphrag_local/samples/collection/") for name in names)
     assert not [name for name in names if name.startswith("tests/") or name.endswith(".safetensors")]
 

@@ -27,13 +27,18 @@ def run(
     import asyncio
 
     from graphrag_local.cli.render import plain, print_answer, print_json, print_table
+    from graphrag_local.errors import UsageError
     from graphrag_local.project import open_project
     from graphrag_local.service import run_query, run_retrieve
+    from graphrag_local.settings import FILE_NAME
 
+    if directory == HERE and question and (HERE / question / FILE_NAME).is_file():  # a lone argument that names a project
+        raise UsageError(f"What is the question to {question}?", hint=f'The question comes first: graphrag-local query "What are the main themes?" {question}')
     project, question = open_project(directory, tuple(overrides or ())), typed(question)
     if retrieve_only:
         hits = [plain(hit) for hit in asyncio.run(run_retrieve(project, question, mode, level, limit))]
-        print_json(hits) if as_json else print_table("", ("id", "kind", "document", "start", "end", "score"), hits)
+        rows = [{**hit, "score": f"{hit['score']:.4f}"} for hit in hits]  # reciprocal ranks: all under 0.04
+        print_json(hits) if as_json else print_table("", ("id", "kind", "document", "start", "end", "score"), rows)
         return
     answer = asyncio.run(run_query(project, question, mode, level, lambda text: typer.echo(text, err=True)))
     print_json(answer) if as_json else print_answer(answer)

@@ -45,6 +45,8 @@ def _show(status: dict[str, Any]) -> None:
         say(console, counts_line(status["counts"]))
         if status["names"]:
             say(console, f"names: {shares(status['names'])}; {status['apart']:,} are kept apart and used for nothing")
+        lost = [f"{number:,} × {reason}" for reasons in status["dropped"].values() for reason, number in reasons.items()]
+        say(console, f"{status['empty_chunks']:,} chunks name no entity; dropped of what the model said: {', '.join(lost) or 'nothing'}")
         reports = f"{without['unwritten']:,} are written on first use, {without['folded']:,} communities are too small for one; " if without else ""
         say(console, f"reports: {reports}{status['left_out']:,} records had no room in a report")
         embedder = f"{models['embedder']} ({models['embedder_revision']}, {models['dimension']})" if models["dimension"] else "none, words only"

@@ -146,7 +146,9 @@ def _table(text: str, options: Options, delimiter: str) -> Parsed:
         raise ReadProblem("holds no table")
     names = [one_line(normalise(cell)[0]) for cell in header]
     records = Records(options)
+    joins = any("\n" in cell for cell in header)
     for line, cells in rows:
+        joins = joins or any("\n" in cell for cell in cells)
         fields = [(name or f"column {number}", cell) for number, (name, cell) in enumerate(zip_longest(names, cells, fillvalue=""), 1)]
         first = dict(reversed(fields))  # of equal names the first counts
         body = first.get(options.text_field)
@@ -156,7 +158,7 @@ def _table(text: str, options: Options, delimiter: str) -> Parsed:
             body = "\n".join(f"{name}: {cell}" for name, cell in filled)
         title, name = first.get(options.title_field, ""), first.get(options.id_field, "")
         records.add(f"line {line}", text=body, title=title, name=name, row="\x1f".join(cells))
-    if text.count('"') % 2:
+    if joins and text.count('"') % 2:  # an odd quote inside a cell, such as the sign for inches, joins nothing
         records.refuse(f"line {line}", "or a line before it has a quote that is not closed, so rows may be joined")
     return records.parsed()
 

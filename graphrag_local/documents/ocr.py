@@ -4,17 +4,21 @@ import os
 import shlex
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from graphrag_local.documents.encoding import decode
 from graphrag_local.documents.parsed import Budget, Options, Piece, ReadProblem, assemble
 
+LOOK_S = 0.2  # how often who waits for the command looks whether it should
 
-def command_text(command: str, path: Path, options: Options, *, pages: int, page_s: float) -> Piece:
+
+def command_text(command: str, path: Path, options: Options, *, pages: int, page_s: float, stopped: Callable[[], bool] = lambda: False) -> Piece:
     """What the command prints about the file at `path`; a form feed begins a new page.
 
-    `{path}` stands for the absolute path, as one argument; there is no shell. It may take `page_s` seconds per page.
-    Raises ReadProblem when it cannot be started, fails, takes too long or prints nothing.
+    `{path}` stands for the absolute path, as one argument; there is no shell. It may take `page_s` seconds per page, and is killed once the run
+    is `stopped`. Raises ReadProblem when it cannot be started, fails, takes too long, is killed or prints nothing.
     """
     try:
         words = [word.replace("{path}", str(path)) for word in shlex.split(command)]
@@ -26,7 +30,7 @@ def command_text(command: str, path: Path, options: Options, *, pages: int, page
     try:
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
             try:
-                printed, complaint = process.communicate(timeout=limit_s)
+                printed, complaint = _watched(process, limit_s, stopped)
             except BaseException:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
@@ -43,3 +47,16 @@ def command_text(command: str, path: Path, options: Options, *, pages: int, page
     if not piece.text.strip():
         raise ReadProblem(f"has {pages} pages without text, and documents.ocr_command printed none")
     return piece
+
+
+def _watched(process: subprocess.Popen[bytes], limit_s: float, stopped: Callable[[], bool]) -> tuple[bytes, bytes]:
+    """What the process prints and complains; raises TimeoutExpired after `limit_s` and ReadProblem when the run is stopped."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return process.communicate(timeout=LOOK_S)
+        except subprocess.TimeoutExpired:
+            if stopped():
+                raise ReadProblem("was not read by documents.ocr_command, because the run was stopped", retryable=True) from None
+            if time.monotonic() > deadline:
+                raise

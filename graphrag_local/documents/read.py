@@ -60,7 +60,7 @@ def _read(found: Found, settings: DocumentsSettings, workers: Workers) -> ReadRe
     content = data if kind in BINARY else decoded.text
     parsed = workers.parse(kind, content, options) if needs_child(kind, len(data)) else parser_of(kind)(content, options)
     if parsed.scanned_pages:
-        parsed = Parsed(pieces=(_scanned(found, settings, options, parsed.scanned_pages),))
+        parsed = Parsed(pieces=(_scanned(found, settings, options, parsed.scanned_pages, workers),))
     if not parsed.problems and not any(piece.text.strip() for piece in parsed.pieces):
         raise ReadProblem("holds no text")
     file_hash = digest_of(data)
@@ -93,11 +93,12 @@ def _declared(data: bytes) -> str:
     return (match.group(1) or match.group(2)).decode("ascii") if match else ""
 
 
-def _scanned(found: Found, settings: DocumentsSettings, options: Options, pages: int) -> Piece:
+def _scanned(found: Found, settings: DocumentsSettings, options: Options, pages: int, workers: Workers) -> Piece:
     if not settings.ocr_command:
         count = "1 page" if pages == 1 else f"{pages} pages"
         raise ReadProblem(f"has no text layer ({count}, probably scanned); set documents.ocr_command to a command that prints the text of {{path}}")
-    return command_text(settings.ocr_command, Path(found.absolute), options, pages=pages, page_s=settings.parse_timeout_s)
+    path, page_s = Path(found.absolute), settings.parse_timeout_s
+    return command_text(settings.ocr_command, path, options, pages=pages, page_s=page_s, stopped=workers.closed)
 
 
 def _document(path: str, piece: Piece, kind: str, decoded: Decoded, file_hash: str) -> Document:

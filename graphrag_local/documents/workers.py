@@ -128,6 +128,10 @@ class Workers:
         for worker in idle:
             worker.end()
 
+    def closed(self) -> bool:
+        """Whether nothing is to be waited for any more."""
+        return self._closed
+
     def parse(self, kind: str, content: str | bytes, options: Options) -> Parsed:
         """Parse one file in a process; raises ReadProblem when it refuses, takes too long, needs too much or crashes."""
         timeout_s = self._settings.parse_timeout_s

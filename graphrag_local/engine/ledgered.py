@@ -1,6 +1,6 @@
 """An engine that asks once: every reply is written down with its outcome before it is used, and answers the same request from then on.
 
-Only here are replies judged. A reply that cannot be used is written down too, with the beginning of its text only, so that the next run takes the same branch without
+Only here are replies judged. Of a reply that cannot be used the beginning is written down too, so that the next run takes the same branch without
 asking again; a server's faults are not.
 """
 

@@ -34,7 +34,7 @@ _SAMPLES = {
     "latin": "der Hafenmeister Thistlewick versiegelte neunzehn Briefe weil kolme kalastajaa odotti laiturilla zanim latarnik Wnuk zgasil lampe ",
     "digit": "31415926535 2718281828 1961 07 42 900 123456 7 88",
     "blank": " \n\n\t  \n \t\t\n    \n\n\n  \t ",
-    "mark": "{\"(;:)'-!?,.[]/\\&%$#@*+=<>|~^_`\"}",
+    "mark": '{"(;:)\'-!?,.[]/\\&%$#@*+=<>|~^_`"}',
     "latin_marked": "éèüößñåøæçãőřšžłğıâêôûàùïë",
     "cyrillic_greek": "Старый маяк щурился над щебёнкой Ωκεανός ψιθυρίζει ξεχασμένα",
     "arabic_hebrew": "كانت المنارة القديمة تحرس الميناء מגדלור ישן שמר על הנמל",
@@ -64,9 +64,7 @@ class Verdict:
         return Estimate(name="estimate measured on the server", rates=kinds, other=max(OTHER_RATE, *kinds.values()))
 
 
-async def probe(
-    engine: VLLM, settings: EngineSettings, cache_path: Path | None, *, tiny: bool | None = None, start: Start | None = None
-) -> Verdict:
+async def probe(engine: VLLM, settings: EngineSettings, cache_path: Path | None, *, tiny: bool | None = None, start: Start | None = None) -> Verdict:
     """The verdict on the engine's server, which the engine takes over (`adopt`).
 
     `tiny` is what models.toml says about the model's size; None means: judge by its name. `start` says how long a server that is busy or failing is
@@ -146,9 +144,7 @@ async def _asked(engine: VLLM, settings: EngineSettings, model: Served, version:
     form = _form(settings, obeys)
     if not settings.revision:
         revision = f"unpinned-{digest_of(first.text)[:12]}"
-    card = ModelCard(
-        name=model.name, revision=revision, context_tokens=window, form=form, tiny=card.tiny, logprobs="logprobs" in obeys
-    )
+    card = ModelCard(name=model.name, revision=revision, context_tokens=window, form=form, tiny=card.tiny, logprobs="logprobs" in obeys)
     messages = _messages(settings, model, card, frozenset(obeys))
     return Verdict(card=card, server_version=version, obeys=frozenset(obeys), messages=messages, rates=rates)
 

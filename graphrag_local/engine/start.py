@@ -4,7 +4,6 @@ A server that answers "busy" or fails on its side is there and will come: it is 
 often a wrong address than a server that is about to start, so it is waited for only for a moment.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar

@@ -44,9 +44,7 @@ class VLLM:
         self._priority = False
         self._can_tokenize = self._has_metrics = True
         self._option_ids: dict[tuple[str, ...], asyncio.Task[list[int]]] = {}
-        self._card = ModelCard(
-            name=settings.model, revision=settings.revision or "unpinned", context_tokens=settings.context_tokens, form="schema", logprobs=False
-        )
+        self._card = ModelCard(name=settings.model, revision=settings.revision or "unpinned", context_tokens=settings.context_tokens, form="schema", logprobs=False)
 
     @property
     def card(self) -> ModelCard:

@@ -22,9 +22,7 @@ _LENGTH = re.compile(
     r"|prompt is too long|longer than the model|too many (?:input )?tokens|context the overflows|n_ctx",
     re.IGNORECASE,
 )
-_WINDOW = re.compile(
-    r"(?:context.{0,3}(?:length|size|window)|(?:model|input|sequence) length|max_model_len|n_ctx|must be)\D{0,40}?(\d[\d,]*)", re.IGNORECASE
-)
+_WINDOW = re.compile(r"(?:context.{0,3}(?:length|size|window)|(?:model|input|sequence) length|max_model_len|n_ctx|must be)\D{0,40}?(\d[\d,]*)", re.IGNORECASE)
 _PROMPT = (
     re.compile(r"(\d[\d,]*)\s+(?:in the messages|in the prompt|input tokens|tokens from the input|`inputs` tokens|prompt tokens)", re.IGNORECASE),
     re.compile(r"(?:prompt|input|messages?|resulted in|request) \D{0,24}?(\d[\d,]*) tokens", re.IGNORECASE),
@@ -59,7 +57,7 @@ def fault_of(status: int, headers: Mapping[str, str], body: bytes, where: str) -
     if status in (429, 503, 529):
         wait_s = retry_after(headers.get("retry-after", ""))
         return EngineBusy(f"{where} answered {status} (busy): {said or 'no reason given'}", wait_s=wait_s)
-    if status in (408, 425) or status >= 500 and status not in (501, 505):
+    if status in (408, 425) or (status >= 500 and status not in (501, 505)):
         return EngineUnreachable(f"{where} answered {status}: {said or 'no reason given'}")
     hint = ""
     if status in (401, 403):

@@ -309,18 +309,18 @@ def _claims(passage: Passage, drafts: tuple[ClaimDraft, ...], places: dict[int, 
             reason = "no such entity" if subject is None else "cites no sentence" if not spans else "says nothing"
             dropped.append(Dropped(what=description[:80], reason=reason))
             continue
+        if (subject, description) in kept:
+            dropped.append(Dropped(what=description[:80], reason="repeated claim"))
+            continue
         status = next((s for s in STATUSES if s == draft.status.strip().upper()), "SUSPECTED")
-        kept.setdefault(
-            (subject, description),
-            ClaimMention(
-                subject=subject,
-                object=-1 if other is None or other == subject else other,
-                type=one_line(draft.type) or "claim",
-                status=status,  # type: ignore[arg-type]
-                period=one_line(draft.period) or "NA",
-                description=description,
-                spans=spans,
-            ),
+        kept[subject, description] = ClaimMention(
+            subject=subject,
+            object=-1 if other is None or other == subject else other,
+            type=one_line(draft.type) or "claim",
+            status=status,  # type: ignore[arg-type]
+            period=one_line(draft.period) or "NA",
+            description=description,
+            spans=spans,
         )
     return tuple(kept.values())
 

@@ -248,14 +248,14 @@ def _parse_lines(text: str, quote: bool) -> Drafts:
             continue
         if fields[0] == "?":
             missed = fields[1:] == ["Y"]
-        elif fields[0].isdigit() and len(fields) == 5 - quote:
+        elif fields[0].isdecimal() and len(fields) == 5 - quote:
             entities.append(EntityDraft(name=fields[1], type=fields[2], sentences=_numbers(fields[3]), description="" if quote else fields[4]))
             numbers.setdefault(int(fields[0]), len(entities))
         elif ends and len(fields) == 4 - quote:
             a, b = (numbers.get(int(end), 0) for end in ends.groups())
             cited = _numbers(fields[2])
-            relationships.append(RelationshipDraft(source=a, target=b, strength=float(fields[1]), sentences=cited, description="" if quote else fields[3]))
-        elif fields[0].startswith("!") and len(fields) == 7:
+            relationships.append(RelationshipDraft(source=a, target=b, strength=_strength(fields[1]), sentences=cited, description="" if quote else fields[3]))
+        elif len(fields) == 7 and fields[0][:1] == "!" and fields[0][1:].isdecimal() and fields[1].isdecimal():
             a, b = numbers.get(int(fields[0][1:]), 0), numbers.get(int(fields[1]), 0)
             claims.append(ClaimDraft(subject=a, object=b, type=fields[2], status=fields[3], period=fields[4], sentences=_numbers(fields[5]), description=fields[6]))
         else:

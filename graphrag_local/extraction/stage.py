@@ -72,8 +72,10 @@ async def _settle(group: list[Chunk], extractor: Extractor, prompt: Prompt, foun
     """Names kept apart or used, and made canonical, once all chunks of a document are there."""
     extractions = settle([found[chunk.id] for chunk in group if chunk.id in found])
     if extractor.settings.canonical and extractions:
-        extractions, reason = await make_canonical(group, extractions, extractor.model, prompt)
-        if reason:
+        extractions, error = await make_canonical(group, extractions, extractor.model, prompt)
+        if error is not None:
             document = group[0].document_id
-            failures.append(Failed(stage="canonical names", input_id=document, input=paths.get(document, document), reason=reason))
+            reason = f"the names of this document stay as they are: {reason_of(error)}"
+            where = paths.get(document, document)
+            failures.append(Failed(stage="canonical names", input_id=document, input=where, reason=reason, retryable=error.retryable))
     found.update({extraction.chunk_id: extraction for extraction in extractions})

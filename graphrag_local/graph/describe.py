@@ -11,6 +11,7 @@ from itertools import zip_longest
 
 from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, Model, Request, ask, read_json, schema_of
 from graphrag_local.errors import ContextOverflow, EngineHung, EngineRefused, ReplyInvalid
+from graphrag_local.flow import map_ordered
 from graphrag_local.ids import digest_of
 from graphrag_local.prompting import Message, Prompt
 from graphrag_local.records import Chunk, Mention
@@ -20,6 +21,7 @@ from graphrag_local.tokens import TokenCounter, room
 
 EXPECTED = (ReplyInvalid, ContextOverflow, EngineHung, EngineRefused)  # errors of one call, not of the server
 SMALLEST_GROUP = 0.25  # of the largest: small enough to leave a choice of ends, large enough for shallow trees (our choice)
+SIDE_BY_SIDE = 64  # groups of one subject asked about at once at most; how many are really under way is the engine's business
 LIST_TOKENS = 4  # a statement's dash and line break in the prompt
 
 
@@ -85,12 +87,21 @@ class Summary:
 
 
 def statements(mentions: Iterable[Mention]) -> tuple[Statement, ...]:
-    """The different descriptions of some mentions in the order given. Only equal texts are one: a changed number is another statement."""
-    said: dict[str, list[str]] = {}
+    """The different descriptions of some mentions, document by document. Only equal texts are one: a changed number is another statement."""
+    by_document: dict[str, list[str]] = {}
     for mention in mentions:
         if text := one_line(mention.description):
-            said.setdefault(text, []).append(mention.document_id)
+            by_document.setdefault(mention.document_id, []).append(text)
+    said: dict[str, list[str]] = {}
+    for document, texts in _in_order(by_document):
+        for text in texts:
+            said.setdefault(text, []).append(document)
     return tuple(Statement(text, tuple(sorted(set(documents)))) for text, documents in said.items())
+
+
+def _in_order(texts: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
+    """Documents with their texts in an order that neither a file's name nor a change elsewhere in it decides: by a hash of what they say."""
+    return sorted(texts.items(), key=lambda item: [digest_of(text) for text in item[1]])
 
 
 def quotation(mentions: Iterable[Mention], chunks: Mapping[str, Chunk], counter: TokenCounter, budget: int) -> str:
@@ -106,9 +117,13 @@ def quotation(mentions: Iterable[Mention], chunks: Mapping[str, Chunk], counter:
             text = one_line(chunk.text[max(0, span.start - chunk.start) : max(0, span.end - chunk.start)])
             place = mention.document_id, span.start
             cited[place] = max(cited.get(place, ""), text, key=len)  # a window may hold the beginning of a sentence only
-    said: dict[str, str] = {}  # each text with the first document that says it
+    by_document: dict[str, list[str]] = {}
     for (document, _), text in sorted(cited.items()):
         if text:
+            by_document.setdefault(document, []).append(text)
+    said: dict[str, str] = {}  # each text with the first document that says it
+    for document, texts in _in_order(by_document):
+        for text in texts:
             said.setdefault(text, document)
     kept: set[str] = set()
     left = budget
@@ -165,11 +180,11 @@ async def summarise(subject: Subject, said: tuple[Statement, ...], describer: De
         texts = [statement.text for statement in said]
         if describer.is_short(" ".join(texts)):
             return Summary(" ".join(texts), failed)
-        level = []
-        for group in groups(said, describer.model.counter, describer.group_tokens(subject)):
-            statement, error = await _one_of(subject, group, describer)
-            level.append(statement)
-            failed = failed or error
+        # Side by side: a hub has hundreds of groups, and one after the other they would outlast everything else.
+        parts = groups(said, describer.model.counter, describer.group_tokens(subject))
+        written = await map_ordered(parts, lambda group: _one_of(subject, group, describer), limit=SIDE_BY_SIDE)
+        level = [statement for statement, _ in written]
+        failed = failed or next((error for _, error in written if error), None)
         if len(level) == 1:
             return Summary(level[0].text, failed)
         if sum(len(statement.text) for statement in level) >= sum(map(len, texts)):

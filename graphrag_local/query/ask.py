@@ -11,6 +11,7 @@ from graphrag_local.query.cite import compose
 from graphrag_local.query.context import Ref
 from graphrag_local.query.inquiry import Inquiry, Paragraph
 from graphrag_local.query.language import declined
+from graphrag_local.query.quote import TOO_SMALL
 from graphrag_local.query.retrieve import Index, hits_of, nearest_chunks, nearest_units
 from graphrag_local.query.view import View, view_of
 from graphrag_local.records import Answer, Hit
@@ -86,5 +87,5 @@ def _answer(inquiry: Inquiry, paragraphs: list[Paragraph], mode: str, level: int
         stale=composed.stale,
         sentences=composed.sentences,
         usage=inquiry.usage,
-        notes=(*inquiry.notes, *composed.notes),
+        notes=(*inquiry.notes, *composed.notes, *((TOO_SMALL,) if inquiry.quotes and answered else ())),
     )

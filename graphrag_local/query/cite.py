@@ -5,7 +5,7 @@ An id can only have come from its prompt (see `schema`), and a number is only gi
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphrag_local.query.context import Ref
 from graphrag_local.query.inquiry import Paragraph
@@ -32,7 +32,7 @@ class Composed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class Place:
     """A span of a document that a citation may open, as it is ranked."""
 
     document_id: str
@@ -94,14 +94,14 @@ def title_of(ref: Ref, view: View) -> str:
 def sources_of(ref: Ref, view: View, said: str, max_spans: int) -> tuple[Source, ...]:
     """The spans that a citation opens: the exact piece of a chunk, or of the mentions of a record those most like what was said, then the
     best anchored, at most `max_spans`."""
-    places = [place for place in _places(ref, view) if _holds(view, place)]
+    places = [place for place in places_of(ref, view) if holds(view, place)]
     overlap = _overlap(places, view, said)
 
-    def rank(place: _Place) -> tuple[float, int, str, int, int]:
+    def rank(place: Place) -> tuple[float, int, str, int, int]:
         path = view.documents[place.document_id].path
         return -overlap[place], _GROUNDING[place.grounding], path, place.span.start, place.span.end
 
-    chosen: dict[tuple[str, Span], _Place] = {}
+    chosen: dict[tuple[str, Span], Place] = {}
     for place in sorted(places, key=rank):
         chosen.setdefault((place.document_id, place.span), place)
     return tuple(_source(place, view.documents[place.document_id]) for place in list(chosen.values())[:max_spans])
@@ -112,12 +112,13 @@ def first_source(ref: Ref, view: View) -> Source | None:
     return next(iter(sources_of(ref, view, "", 1)), None)
 
 
-def _places(ref: Ref, view: View) -> Iterable[_Place]:
+def places_of(ref: Ref, view: View) -> Iterable[Place]:
+    """The spans that a reference may open, in the order of its mentions."""
     if ref.kind == "chunk":
         chunk = view.chunks.get(ref.id)
         if chunk is not None:
             span = ref.span or Span(start=chunk.start, end=chunk.end)
-            yield _Place(document_id=chunk.document_id, chunk_id=chunk.id, span=span, grounding="anchored")
+            yield Place(document_id=chunk.document_id, chunk_id=chunk.id, span=span, grounding="anchored")
         return
     owners: tuple[str, ...] = (ref.id,)
     if ref.kind == "report":
@@ -127,15 +128,20 @@ def _places(ref: Ref, view: View) -> Iterable[_Place]:
     for owner in owners:
         for mention in view.mentions_of.get(owner, ()):
             for span in mention.spans:
-                yield _Place(document_id=mention.document_id, chunk_id=mention.chunk_id, span=span, grounding=mention.grounding)
+                place = Place(document_id=mention.document_id, chunk_id=mention.chunk_id, span=span, grounding=mention.grounding)
+                if not ref.document:
+                    yield place
+                elif ref.document == mention.document_id and ref.span and span.start <= ref.span.start and ref.span.end <= span.end:
+                    yield replace(place, span=ref.span)
 
 
-def _holds(view: View, place: _Place) -> bool:
+def holds(view: View, place: Place) -> bool:
+    """Whether a place is in its document."""
     document = view.documents.get(place.document_id)
     return document is not None and 0 <= place.span.start < place.span.end <= len(document.text)
 
 
-def _overlap(places: Sequence[_Place], view: View, said: str) -> dict[_Place, float]:
+def _overlap(places: Sequence[Place], view: View, said: str) -> dict[Place, float]:
     """How much of what was said each place says: the words they share, where a word that every place has counts little."""
     asked = set(words(said))
     shared = {
@@ -149,6 +155,6 @@ def _overlap(places: Sequence[_Place], view: View, said: str) -> dict[_Place, fl
     return {place: round(sum(sorted(1 / spread[word] for word in found)), 6) for place, found in shared.items()}
 
 
-def _source(place: _Place, document: Document) -> Source:
+def _source(place: Place, document: Document) -> Source:
     start, end = place.span.start, place.span.end
     return Source(document=document.path, chunk=place.chunk_id, start=start, end=end, quote=document.text[start:end], place=place_of(document, start))

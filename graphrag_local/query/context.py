@@ -21,12 +21,16 @@ PIECE_CHARACTERS = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ref:
-    """What a line stands for: a record, one finding of a report (`finding`), or a piece of a chunk (`span`, offsets into its document)."""
+    """What a line stands for: a record, one finding of a report (`finding`), or a piece of a chunk (`span`, offsets into its document).
+
+    With a `document`, `span` is the one sentence that is quoted from what the record came from.
+    """
 
     kind: RecordKind
     id: str
     finding: int = -1
     span: Span | None = None
+    document: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

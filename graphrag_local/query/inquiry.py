@@ -9,7 +9,7 @@ from graphrag_local.errors import ContextOverflow, ReplyInvalid
 from graphrag_local.prompting import Message, Prompt
 from graphrag_local.query.context import Ref, shown_as
 from graphrag_local.query.language import LONGEST_INSTRUCTION, instruction
-from graphrag_local.query.schema import Uncited
+from graphrag_local.query.schema import CHOICE_TOKENS, Uncited
 from graphrag_local.query.view import View
 from graphrag_local.query.windows import Window, evidence_room, reply_room
 from graphrag_local.records import Usage
@@ -56,13 +56,18 @@ class Inquiry:
     usage: Usage = field(default_factory=Usage)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def quotes(self) -> bool:
+        """Whether the model only chooses what is quoted: it is too small to write, and held to its choice by a grammar."""
+        return self.model.card.tiny and self.model.card.form == "grammar"
+
     def messages(self, prompt: str, *, items: int, may_decline: bool, text: str) -> tuple[Message, ...]:
         """A chat of this prompt; what depends on the question comes after the evidence, so that windows stay cached."""
         language = instruction(self.question, self.settings.language)
         return self._rendered(prompt, items=items, may_decline=may_decline, text=text, language=language, question=shown_as(self.question))
 
     def _rendered(self, prompt: str, **values: object) -> tuple[Message, ...]:
-        return self.prompts[prompt].render(form=self.model.card.form, **values)
+        return self.prompts[prompt].render(form=self.model.card.form, quotes=self.quotes, **values)
 
     def room(self, prompt: str, *, wanted: int, reply: int) -> int:
         """Tokens for evidence in calls of this prompt: the same for questions of any language, so that windows are too."""
@@ -76,12 +81,8 @@ class Inquiry:
         return reply_room(self.model, wanted)
 
     def items(self, most: int, reply_tokens: int) -> int:
-        """Points or paragraphs that a reply may hold."""
-        return max(1, min(most, reply_tokens // ITEM_TOKENS))
-
-    def within(self, reply_tokens: int) -> int:
-        """The `within_tokens` of a constraint: only tiny models need their texts bounded."""
-        return reply_tokens if self.model.card.tiny else 0
+        """Points or paragraphs that a reply may hold; of choices so many that the longest reply fits, with its Y and its end."""
+        return max(1, min(most, (reply_tokens - 3) // CHOICE_TOKENS if self.quotes else reply_tokens // ITEM_TOKENS))
 
     def request(self, messages: tuple[Message, ...], constraint: Constraint, max_tokens: int, *, gate: float | None, window: Window) -> Request:
         """A call about a window; `gate` is the threshold of its Y or N, None where it has none."""

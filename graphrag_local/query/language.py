@@ -73,6 +73,13 @@ def language_of(question: str) -> str:
     return best if scores[best] else ""
 
 
+def asked_for(question: str) -> list[str]:
+    """The words of a question that say what it is about, each once: all but the function words of its language, or all where there are no others."""
+    said = list(dict.fromkeys(words(question)))
+    known = _SETS.get(language_of(question), frozenset())
+    return [word for word in said if word not in known] or said
+
+
 def declined(question: str, wanted: str = "") -> str:
     """The sentence, in the wanted language (a code or an English name) where we have it, else in the question's, else in English."""
     folded = wanted.strip().casefold()

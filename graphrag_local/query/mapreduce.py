@@ -5,23 +5,27 @@ under the threshold are left after that token, the best few are read all the sam
 collection does not answer. A server that gives no probabilities is believed its Y and N.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from graphrag_local.engine.base import Request
+from graphrag_local.engine.base import Constraint, Request
 from graphrag_local.errors import ContextOverflow, ReplyInvalid
 from graphrag_local.flow import map_ordered
 from graphrag_local.query.context import LETTERS, Ref, shown_as
 from graphrag_local.query.inquiry import TRIES, Inquiry, Outcome, Paragraph
-from graphrag_local.query.schema import Answered, answer_constraint, map_constraint, read_answer, read_points
+from graphrag_local.query.quote import best, quotes_of, read_chosen, varied
+from graphrag_local.query.schema import Answered, answer_constraint, choice_constraint, map_constraint, read_answer, read_choice, read_points
 from graphrag_local.query.windows import SMALLEST, Window, smaller, smaller_budget
 
 IN_FLIGHT = 64  # windows asked at once; the engine holds back what the server has no room for
 PROBE_TOKENS = 16  # enough for the one token that the empty window is asked for, in JSON too
 EMPTY_WINDOW = "N/A"
 NOTHING = Answered(useful=False)
+CHOICES = 2  # a model that only chooses has so many sentences of a window to choose from for each that it may take
+CENTRAL = 1.0  # what the graph weighs against the words of the question where the whole collection is read
+NEAR = 0.25  # and where what is read was found by the question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +77,31 @@ def reduce_room(inquiry: Inquiry) -> int:
     return inquiry.room("reduce", wanted=inquiry.settings.reduce_tokens, reply=reply)
 
 
-def _map_request(inquiry: Inquiry, window: Window, *, forced: bool) -> Request:
+def _map_request(inquiry: Inquiry, window: Window, ids: Sequence[str], *, forced: bool) -> Request:
+    """The call about a window; these of its ids may be cited."""
     reply = inquiry.reply_tokens(inquiry.settings.map_reply_tokens)
     items = inquiry.items(inquiry.settings.max_points, reply)
     messages = inquiry.messages("map", items=items, may_decline=True, text=window.text)
-    form = inquiry.model.card.form
-    constraint = map_constraint(form, tuple(window.ids), items, forced=forced, within_tokens=inquiry.within(reply))
+    if inquiry.quotes:
+        constraint: Constraint = choice_constraint(ids, least=(items + 1) // 2, most=items, scored=True, may_decline=not forced)
+    else:
+        constraint = map_constraint(inquiry.model.card.form, ids, items, forced=forced)
     return inquiry.request(messages, constraint, reply, gate=0.0 if forced else inquiry.settings.gate, window=window)
 
 
 async def _read_window(inquiry: Inquiry, window: Window, *, forced: bool) -> Reading:
     form = inquiry.model.card.form
-    outcome = await inquiry.ask(_map_request(inquiry, window, forced=forced), lambda text: read_points(form, text, window.ids))
+    quotes = quotes_of(window.ids, inquiry.view, inquiry.question, central=CENTRAL) if inquiry.quotes else {}
+    if inquiry.quotes:
+        quotes = best(quotes, CHOICES * inquiry.settings.max_points)
+        window = replace(window, ids={short: quote.ref for short, quote in quotes.items()})
+        if not quotes:
+            return Reading(window=window, kind="no", forced=forced)
+
+    def read(text: str) -> Answered:
+        return read_chosen(text, quotes) if inquiry.quotes else read_points(form, text, window.ids)
+
+    outcome = await inquiry.ask(_map_request(inquiry, window, tuple(window.ids), forced=forced), read)
     if outcome.value is None:
         return Reading(window=window, kind="unreadable" if outcome.problem else "left", gate=outcome.gate, forced=forced)
     kind: Literal["points", "no"] = "points" if outcome.value.useful else "no"
@@ -112,7 +129,7 @@ async def _baseline(inquiry: Inquiry) -> float | None:
         return None
     ref = Ref(kind="chunk", id="")
     empty = Window(units=(), text=EMPTY_WINDOW, ids={"C1": ref}, tokens=SMALLEST, documents=(), digest="")
-    request = _map_request(inquiry, empty, forced=False)
+    request = _map_request(inquiry, empty, tuple(empty.ids), forced=False)
     probing = inquiry.request(request.messages, request.constraint, PROBE_TOKENS, gate=2.0, window=empty)
     return await inquiry.probe(probing)
 
@@ -180,6 +197,13 @@ def _points(readings: Sequence[Reading], least: int) -> list[Point]:
         if item.score >= least
     ]
     return sorted(points, key=lambda point: (-point.score, -point.gate))
+
+
+def _quoted(inquiry: Inquiry, points: Sequence[Point]) -> list[Point]:
+    """The points that an answer has room for, no sentence twice (windows may quote one for several records) and not all about the same."""
+    each = list({point.text: point for point in reversed(points)}.values())[::-1]
+    most = inquiry.items(inquiry.settings.max_paragraphs, inquiry.reply_tokens(inquiry.settings.reply_tokens))
+    return [each[place] for place in varied([(point.refs[0], point.score) for point in each], most, inquiry.view)]
 
 
 def _windows(readings: Sequence[Reading]) -> str:
@@ -251,6 +275,8 @@ async def _reduce(inquiry: Inquiry, points: Sequence[Point]) -> list[Paragraph]:
     It is asked whether they do only when every window was read against its own judgement.
     """
     may_decline = all(point.forced for point in points)
+    if inquiry.quotes:
+        points = _quoted(inquiry, points)
     collected = _collected(points, reduce_room(inquiry), inquiry)
     answer: list[Paragraph] | None = None
     try:
@@ -271,12 +297,14 @@ async def _reduce(inquiry: Inquiry, points: Sequence[Point]) -> list[Paragraph]:
 
 async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: bool) -> Outcome[list[Paragraph]]:
     """The paragraphs that the model writes from a window; none of them where it declines."""
-    form, reply = inquiry.model.card.form, inquiry.reply_tokens(inquiry.settings.reply_tokens)
+    reply = inquiry.reply_tokens(inquiry.settings.reply_tokens)
     items = inquiry.items(inquiry.settings.max_paragraphs, reply)
     messages = inquiry.messages(prompt, items=items, may_decline=may_decline, text=window.text)
-    constraint = answer_constraint(form, tuple(window.ids), items, may_decline=may_decline, within_tokens=inquiry.within(reply))
-    request = inquiry.request(messages, constraint, reply, gate=None, window=window)
-    outcome = await inquiry.ask(request, lambda text: read_answer(form, text, window.ids))
+    constraint, read, ids = _answering(inquiry, window, items, may_decline=may_decline)
+    if not ids:
+        inquiry.notes.append("There was nothing to quote.")
+        return Outcome(value=[], gate=None)
+    outcome = await inquiry.ask(inquiry.request(messages, constraint, reply, gate=None, window=window), read)
     if outcome.value is None:
         inquiry.notes.append(f"The reply to {prompt!r} could not be used in {TRIES} tries: {outcome.problem}.")
         return Outcome(value=None, gate=None, problem=outcome.problem, uncited=outcome.uncited)
@@ -290,5 +318,22 @@ async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: b
         inquiry.notes.append(f"{answer.unknown} cited ids were not in the evidence and were dropped.")
     if answer.bare:
         inquiry.notes.append(f"{answer.bare} paragraphs without a valid source were dropped.")
-    paragraphs = [Paragraph(text=item.text, refs=tuple(dict.fromkeys(window.ids[short] for short in item.sources))) for item in answer.items]
+    paragraphs = [Paragraph(text=item.text, refs=tuple(dict.fromkeys(ids[short] for short in item.sources))) for item in answer.items]
     return Outcome(value=paragraphs, gate=None, cut_off=outcome.cut_off)
+
+
+Asking = tuple[Constraint, Callable[[str], Answered], Mapping[str, Ref]]
+
+
+def _answering(inquiry: Inquiry, window: Window, items: int, *, may_decline: bool) -> Asking:
+    """How an answer is asked for: its constraint, the reader of its reply, and what the ids stand for that it may cite."""
+    form = inquiry.model.card.form
+    if not inquiry.quotes:
+        constraint = answer_constraint(form, tuple(window.ids), items, may_decline=may_decline)
+        return constraint, lambda text: read_answer(form, text, window.ids), window.ids
+    quotes = quotes_of(window.ids, inquiry.view, inquiry.question, central=NEAR)
+    quotes = best(quotes, items) if len(quotes) > items else quotes  # points are in their order already
+    texts = {short: quote.text for short, quote in quotes.items()}
+    least = -(-2 * len(quotes) // 3)  # it may leave out a third: when to stop it does not know
+    choice = choice_constraint(tuple(quotes), least=least, most=items, scored=False, may_decline=may_decline)
+    return choice, lambda text: read_choice(text, texts, scored=False), {short: quote.ref for short, quote in quotes.items()}

@@ -7,14 +7,14 @@ that was not in the prompt is dropped here and counted. A reply that was cut off
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, read_json, schema_of
 
 MAX_SOURCES = 5
-ITEM_TOKENS = 22  # of a point or paragraph besides its text: five ids, a score, delimiters
+CHOICE_TOKENS = 11  # of a choice at most, whatever the tokenizer (a token is a character at least): an id, a tab, three digits, a line end
 LONGEST_RANGE = 20  # "R1-R3" from a server that ignores the constraint means three ids; longer ranges are not believed
 
 
@@ -41,11 +41,10 @@ class Answered:
     bare: int = 0
 
 
-def map_constraint(form: Form, ids: Sequence[str], points: int, *, forced: bool = False, within_tokens: int = 0) -> Constraint:
+def map_constraint(form: Form, ids: Sequence[str], points: int, *, forced: bool = False) -> Constraint:
     """A window's reply: Y or N, then points with their sources and, after them, a score.
 
-    `forced`: the window is read whatever the model thinks of it, so there is no N, and a score may be 0. `within_tokens`
-    (grammar only, 0: no limit) shortens texts so that the longest reply fits, for tiny models, which do not stop by themselves.
+    `forced`: the window is read whatever the model thinks of it, so there is no N, and a score may be 0.
     """
     if form == "schema":
         score = {"type": "integer", "minimum": 0 if forced else 1, "maximum": 100}
@@ -57,26 +56,52 @@ def map_constraint(form: Form, ids: Sequence[str], points: int, *, forced: bool 
         'point: text "\\t" sources "\\t" SCORE "\\n"',
         "SCORE: /100|[1-9][0-9]|[0-9]/" if forced else "SCORE: /100|[1-9][0-9]?/",
     ]
-    return _grammar(lines, ids, points, within_tokens)
+    return _grammar(lines, ids)
 
 
-def answer_constraint(form: Form, ids: Sequence[str], paragraphs: int, *, may_decline: bool, within_tokens: int = 0) -> Constraint:
+def answer_constraint(form: Form, ids: Sequence[str], paragraphs: int, *, may_decline: bool) -> Constraint:
     """An answer in paragraphs that each cite; with `may_decline` the model says first whether the evidence answers the question."""
     if form == "schema":
         paragraph = _object({"text": {"type": "string"}, "sources": _sources(ids)})
         first: dict[str, Any] = {"answered": {"enum": ["yes", "no"]}} if may_decline else {}
         return schema_of(_object({**first, "paragraphs": {"type": "array", "items": paragraph, "minItems": 1, "maxItems": paragraphs}}))
     start = f'start: {_NO if may_decline else ""}{_YES if may_decline else ""}para{{1,{paragraphs}}}'
-    return _grammar([start, 'para: text "\\t" sources "\\n"'], ids, paragraphs, within_tokens)
+    return _grammar([start, 'para: text "\\t" sources "\\n"'], ids)
+
+
+def choice_constraint(ids: Sequence[str], *, least: int, most: int, scored: bool, may_decline: bool) -> Grammar:
+    """For models too small to write: `least` to `most` of the ids, a line each, in their order and none twice, or N where it may decline.
+
+    `scored` is a window's reply: it begins with Y or N, and after each id comes its importance, which may be 0 where there is no N.
+    """
+    first = f"{_NO}{_YES}" if may_decline else _YES if scored else ""
+    score = ["SCORE: /100|[1-9][0-9]?/" if may_decline else "SCORE: /100|[1-9][0-9]|[0-9]/"] if scored else []
+    end = '\\t" SCORE "\\n"' if scored else '\\n"'
+    picks = [f'p{place}: "{short}{end}' for place, short in enumerate(ids)]
+    return Grammar(lark="\n".join(["%llguidance {}", f"start: {first}c0_0", *picks, *_chain(len(ids), least, most), *score]) + "\n")
+
+
+def _chain(number: int, least: int, most: int) -> list[str]:
+    """Rules c{i}_{j}: at least one more of the items from the i-th on, after j of them."""
+    least, rules = max(1, min(least, most, number)), []
+    for taken in range(min(most, number)):
+        for at in range(taken, number):
+            left = number - at - 1
+            if left + 1 < least - taken:
+                continue
+            more = f"c{at + 1}_{taken + 1}" if taken + 1 < most and left else ""
+            then = more if taken + 1 < least else f"{more}?" if more else ""
+            skip = f" | c{at + 1}_{taken}" if left >= max(1, least - taken) else ""
+            rules.append(f"c{at}_{taken}: p{at} {then}{skip}")
+    return rules
 
 
 _NO, _YES = '"N" | ', '"Y\\n" '
 
 
-def _grammar(lines: list[str], ids: Sequence[str], items: int, within_tokens: int) -> Grammar:
-    limit = f"[max_tokens={max(8, (within_tokens - 2) // items - ITEM_TOKENS)}]" if within_tokens else ""
+def _grammar(lines: list[str], ids: Sequence[str]) -> Grammar:
     last = f'sources: ID ("," ID){{0,{MAX_SOURCES - 1}}}', "ID: " + " | ".join(f'"{short}"' for short in ids)
-    return Grammar(lark="\n".join(["%llguidance {}", *lines, f"text{limit}: TEXT", *last, TEXT_TERMINAL]) + "\n")
+    return Grammar(lark="\n".join(["%llguidance {}", *lines, "text: TEXT", *last, TEXT_TERMINAL]) + "\n")
 
 
 def _sources(ids: Sequence[str]) -> dict[str, Any]:
@@ -98,6 +123,22 @@ def read_answer(form: Form, text: str, ids: Collection[str]) -> Answered:
     if answer.useful and not answer.items:
         raise Uncited(f"no paragraph cites anything that it was given; it begins {text[:80]!r}")
     return answer
+
+
+def read_choice(text: str, quotes: Mapping[str, str], *, scored: bool) -> Answered:
+    """A choice of ids with what stands for each, every id once. Raises ValueError where it holds neither an N nor one id that was to choose from."""
+    first, _, rest = text.partition("\n")
+    if first.strip() == "N":
+        return Answered(useful=False)
+    lines = [line.split("\t") for line in (rest if first.strip() == "Y" else text).split("\n") if line.strip()]
+    scores: dict[str, int] = {}
+    for line in lines:
+        if len(line) == 1 + scored:
+            scores.setdefault(line[0].strip(), _score(line[-1]) if scored else 0)
+    items = tuple(Said(text=quotes[short], sources=(short,), score=score) for short, score in scores.items() if short in quotes)
+    if not items:
+        raise Uncited(f"it chooses nothing that it was given; it begins {text[:80]!r}")
+    return Answered(useful=True, items=items, unknown=len(scores) - len(items))
 
 
 def _read(form: Form, text: str, ids: Collection[str], keys: tuple[str, str], fields: int) -> Answered:

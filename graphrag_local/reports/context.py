@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from graphrag_local.ids import fingerprint
 from graphrag_local.records import Community, Report
 from graphrag_local.reports.elements import PREFIX, Elements
+from graphrag_local.reports.quote import Quotable, quotable
 from graphrag_local.text import neutralise, one_line, sentences
 from graphrag_local.tokens import TokenCounter
 
@@ -23,13 +24,15 @@ ELEMENTS_PER_FINDING = 3
 class Budget:
     """What a context may use: tokens for its text, findings that the reply has room for, and how tokens are counted.
 
-    `shape` stands for all that decides the reply besides the text (model, sampling, prompt, form, language).
+    `shape` stands for all that decides the reply besides the text (model, sampling, prompt, form, language). `quoted`: the report is composed of
+    what the records say.
     """
 
     tokens: int
     findings: int
     count: Callable[[str], int]
     shape: str
+    quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,7 @@ class Context:
     """The text of one report's request. `ids` maps its short ids to ids of entities, relationships and claims, in order of appearance.
 
     `findings` is how many it can carry, `left_out` how many records of the community it has neither as elements nor in a part's report, and
-    `untold` the ids of the entities among them and of those that a part's report knows as untold.
+    `untold` the ids of the entities among them and of those that a part's report knows as untold. `quotable` is what a quoted report may say.
     """
 
     text: str
@@ -47,6 +50,7 @@ class Context:
     left_out: int
     untold: tuple[str, ...]
     fingerprint: str
+    quotable: Quotable | None = None
 
 
 class Counted:
@@ -181,7 +185,9 @@ def build_context(
     text, ids = _written(plan, shown, findings)
     number = max(1, min(budget.findings, math.ceil(len(ids) / ELEMENTS_PER_FINDING)))
     # The record ids belong to it: equal words about other records would give a report with sources that do not exist.
-    mark = fingerprint([budget.shape, text, list(ids.values()), number, len(left_out), sorted(untold)])
+    given = quotable(ids, elements, community.member_ids) if budget.quoted else None
+    quoted = [given.mark()] if given else []  # a description may be longer than the line that the text has of it
+    mark = fingerprint([budget.shape, text, list(ids.values()), number, len(left_out), sorted(untold), *quoted])
     return Context(
         text=text,
         ids=ids,
@@ -190,6 +196,7 @@ def build_context(
         left_out=len(left_out),
         untold=tuple(sorted(untold)),
         fingerprint=mark,
+        quotable=given,
     )
 
 

@@ -1,10 +1,11 @@
 """The records of the graph as lines of text, and which of them are inside a community. No model, no budget."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from graphrag_local.records import Claim, Entity, Mention, RecordKind, Relationship
-from graphrag_local.text import neutralise, one_line, size
+from graphrag_local.text import neutralise, one_line, sentences, size
 
 PREFIX: dict[RecordKind, str] = {"entity": "E", "relationship": "K", "claim": "D"}  # R is a report's, in questions
 
@@ -39,8 +40,11 @@ class Elements:
         self._inside: dict[tuple[str, ...], Inside] = {}
         self._sizes: dict[tuple[str, ...], float] = {}
         self._documents: dict[str, set[str]] = {claim.id: {claim.document_id} for claim in self.claims.values()}
+        self._headings: dict[str, set[str]] = {}
         for mention in mentions:
             self._documents.setdefault(mention.owner_id, set()).add(mention.document_id)
+            if not ends_like_a_sentence(mention.description):
+                self._headings.setdefault(mention.owner_id, set()).add(mention.description)
 
     def kind(self, record_id: str) -> RecordKind:
         """Which kind of record an id is."""
@@ -63,12 +67,23 @@ class Elements:
             self._bodies[record_id] = self._body(record_id)
         return self._bodies[record_id]
 
+    def said(self, record_id: str) -> str:
+        """A record's description alone."""
+        record = self.entities.get(record_id) or self.relationships.get(record_id) or self.claims[record_id]
+        return neutralise(one_line(record.description))
+
+    def headings(self, record_id: str) -> tuple[str, ...]:
+        """What mentions quote that does not end like a sentence, the longest first: in a description the next sentence follows it directly."""
+        texts = (one_line(text) for text in self._headings.get(record_id, ()))
+        last = {neutralise(text[start:end]) for text in texts for start, end in sentences(text)[-1:]}
+        return tuple(sorted(last, key=lambda text: (-len(text), text)))
+
     def _body(self, record_id: str) -> str:
-        if entity := self.entities.get(record_id):
-            description = neutralise(one_line(entity.description))
+        if record_id in self.entities:
+            description = self.said(record_id)
             return f"{self.label(record_id)}: {description}" if description else self.label(record_id)
-        if edge := self.relationships.get(record_id):
-            return neutralise(one_line(edge.description))
+        if record_id in self.relationships:
+            return self.said(record_id)
         claim = self.claims[record_id]
         marks = ", ".join(filter(None, (claim.type, claim.status, claim.period if claim.period != "NA" else "")))
         return neutralise(one_line(f"{claim.description} ({marks})"))
@@ -122,6 +137,14 @@ class Elements:
         inside = self.inside(members)
         ids = (*members, *inside.relationships, *inside.claims)
         return tuple(sorted({document for record_id in ids for document in self._documents.get(record_id, ())}))
+
+
+_END = re.compile(r"[.!?…。！？｡．؟۔।॥։።៕][\"'”’»›)\]}」』）】》〉*_]*$")
+
+
+def ends_like_a_sentence(text: str) -> bool:
+    """Whether a text ends with a stop of any script, marks around it or not."""
+    return _END.search(text[-20:]) is not None
 
 
 def _by_end(ends: Iterable[tuple[str, set[str]]]) -> dict[str, list[str]]:

@@ -1,8 +1,8 @@
-"""What the model may say about a community, in both forms, and its reply read into a draft.
+"""What the model may say about a community, in each form, and its reply read into a draft.
 
 `grammar`: one line a part, fields separated by tabs, which lie outside the free-text class and so keep a mask at about 8 µs a row (cl100k, 230
 ids). `schema`: plain JSON with an enum of ids. Either way a finding can name only ids of its own context, one to five of them; on servers
-that ignore the constraint, what is not in the context is dropped here with its reason.
+that ignore the constraint, what is not in the context is dropped here with its reason. A tiny model under a grammar writes no text at all (`quote`).
 """
 
 import re
@@ -12,13 +12,10 @@ from typing import Any
 
 from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, read_json, schema_of
 from graphrag_local.records import Dropped, Finding
+from graphrag_local.reports import quote
 from graphrag_local.text import one_line
 
 MAX_SOURCES = 5
-SHAPE_TOKENS = 12  # letters, tabs, rating and line ends of a reply in lines, besides its findings
-FINDING_SHAPE_TOKENS = 26  # the same for one finding, with five ids
-# How a tight room is shared out: title, summary, reason of the rating; summary and explanation of each finding (our estimate).
-_SHARES = {"title": 1.0, "summary": 4.0, "why": 2.0, "point": 1.5, "explanation": 4.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,35 +30,21 @@ class ReportDraft:
     dropped: tuple[Dropped, ...]
 
 
-def constraint(form: Form, ids: Sequence[str], findings: int, *, within_tokens: int = 0) -> Constraint:
-    """The constraint of one report with 1 to `findings` findings that cite these short ids.
-
-    `within_tokens` (lines only, 0: no limit) makes every field so short that the longest reply fits that many tokens. It costs no mask time but
-    takes from the server the ability to roll a row back, which speculation needs: so it is for tiny models, which do not stop by themselves.
-    """
+def constraint(form: Form, ids: Sequence[str], findings: int, given: quote.Quotable | None = None) -> Constraint:
+    """The constraint of one report with 1 to `findings` findings that cite these short ids; with `given` (lines only) it holds ids and no text."""
     if form == "schema":
         return schema_of(_schema(ids, findings))
-    text = {name: f"{name}{limit}: TEXT" for name, limit in _limits(findings, within_tokens).items()}
+    if given:
+        return Grammar(lark="\n".join(["%llguidance {}", *quote.rules(given, findings)]) + "\n")
     lines = [
         "%llguidance {}",
-        f'start: "T\\t" title "\\nS\\t" summary "\\nG\\t" RATING "\\t" why "\\n" finding{{1,{findings}}}',
-        f'finding: "F\\t" ID ("," ID){{0,{MAX_SOURCES - 1}}} "+"? "\\t" point "\\t" explanation "\\n"',
-        *text.values(),
+        f'start: "T\\t" TEXT "\\nS\\t" TEXT "\\nG\\t" RATING "\\t" TEXT "\\n" finding{{1,{findings}}}',
+        f'finding: "F\\t" ID ("," ID){{0,{MAX_SOURCES - 1}}} "+"? "\\t" TEXT "\\t" TEXT "\\n"',
         "RATING: /10|[0-9]/",
         "ID: " + " | ".join(f'"{short}"' for short in ids),
         TEXT_TERMINAL,
     ]
     return Grammar(lark="\n".join(lines) + "\n")
-
-
-def _limits(findings: int, within_tokens: int) -> dict[str, str]:
-    """The `[max_tokens=…]` of each text rule, empty without a limit."""
-    if not within_tokens:
-        return dict.fromkeys(_SHARES, "")
-    room = within_tokens - SHAPE_TOKENS - FINDING_SHAPE_TOKENS * findings
-    each = _SHARES["point"] + _SHARES["explanation"]
-    unit = room / (sum(_SHARES.values()) + each * (findings - 1))
-    return {name: f"[max_tokens={max(4, int(share * unit))}]" for name, share in _SHARES.items()}
 
 
 def _schema(ids: Sequence[str], findings: int) -> dict[str, Any]:
@@ -99,6 +82,36 @@ def parse(form: Form, text: str, ids: Mapping[str, str]) -> ReportDraft:
         raise ValueError(f"the report has no finding that can be kept ({reasons}); it begins {text[:80]!r}")
     return ReportDraft(
         title=title, summary=summary, rating=_rating(value.get("rating"), text), rating_explanation=why, findings=tuple(kept), dropped=tuple(dropped)
+    )
+
+
+def parse_quoted(text: str, ids: Mapping[str, str], given: quote.Quotable) -> ReportDraft:
+    """A reply of chosen ids as a draft that quotes what their records say. Raises ValueError, quoting the reply, where it is no report."""
+    rating, cited, dropped = "", dict[str, list[str]](), []
+    for line in text.split("\n"):
+        match line.split("\t"):
+            case ["G", number]:
+                rating = number
+            case ["F", listed]:
+                found = list(dict.fromkeys(_ID.findall(listed)))
+                dropped += [Dropped(what=short, reason="the id is not in the context") for short in found if short not in ids]
+                known = [short for short in found if short in ids]
+                if known and known[0] in cited:
+                    dropped.append(Dropped(what=known[0], reason="the finding repeats an earlier one"))
+                elif known:
+                    cited[known[0]] = known
+    findings = quote.compose(list(cited.values()), ids, given)
+    if not findings:
+        raise ValueError(f"the report has no finding that can be kept; it begins {text[:80]!r}")
+    told = {finding.sources[0] for finding in findings}
+    dropped += [Dropped(what=short, reason="the finding says nothing new") for short in cited if ids[short] not in told]
+    return ReportDraft(
+        title=quote.title((shorts for short, shorts in cited.items() if ids[short] in told), given),
+        summary=" ".join(finding.summary for finding in findings[:2]),
+        rating=_rating(rating, text),
+        rating_explanation="",
+        findings=tuple(findings),
+        dropped=tuple(dropped),
     )
 
 

@@ -9,7 +9,9 @@ from graphrag_local.ids import fingerprint, report_id
 from graphrag_local.prompting import Message, Prompt
 from graphrag_local.records import Community, Failed, Report
 from graphrag_local.reports.context import Budget, Context, Counted
-from graphrag_local.reports.schema import ReportDraft, constraint, parse
+from graphrag_local.reports.quote import FINDING_TOKENS as QUOTED_FINDING_TOKENS
+from graphrag_local.reports.quote import HEAD_TOKENS as QUOTED_HEAD_TOKENS
+from graphrag_local.reports.schema import ReportDraft, constraint, parse, parse_quoted
 from graphrag_local.settings import ReportSettings
 from graphrag_local.tokens import count_messages
 
@@ -17,10 +19,9 @@ STAGE = "reports"
 # Tokens of a reply in lines, our estimate (not measured on a large model): what comes before the findings, and one finding with its ids.
 HEAD_TOKENS = 240
 FINDING_TOKENS = 190
-# Room below which a head or a finding is not asked for; a tiny model writes shorter ones, held to it by its grammar.
+# Room below which a head or a finding is not asked for.
 LEAST_HEAD_TOKENS = 60
 LEAST_FINDING_TOKENS = 110
-LEAST_TINY_FINDING_TOKENS = 80
 JSON_OVERHEAD = 1.3  # keys and quotes
 REPLY_SHARE = 3  # a reply takes at most a third of the window, so that a small one has room for what it is about
 SMALLER = 0.7  # the share of its budget with which a context that overflowed is built again
@@ -29,8 +30,9 @@ SMALLER = 0.7  # the share of its budget with which a context that overflowed is
 def budget_of(model: Model, prompt: Prompt, settings: ReportSettings, count: Counted | None = None) -> Budget:
     """The room for elements beside the prompt and the reply; `tokens` is negative where the window is too small for any report."""
     room = _reply_room(settings.max_findings, model, settings)
-    least = LEAST_TINY_FINDING_TOKENS if model.card.tiny else LEAST_FINDING_TOKENS
-    findings = max(1, min(settings.max_findings, (room - LEAST_HEAD_TOKENS) // least))
+    quoted = is_quoted(model)
+    head, least = (QUOTED_HEAD_TOKENS, QUOTED_FINDING_TOKENS) if quoted else (LEAST_HEAD_TOKENS, LEAST_FINDING_TOKENS)
+    findings = max(1, min(settings.max_findings, (room - head) // least))
     fixed = count_messages(model.counter, _messages("", findings, model, prompt, settings))
     return Budget(
         tokens=min(settings.context_tokens, model.card.context_tokens - fixed - room),
@@ -38,17 +40,27 @@ def budget_of(model: Model, prompt: Prompt, settings: ReportSettings, count: Cou
         count=count or Counted(model.counter),
         shape=fingerprint([
             prompt.fingerprint(), model.card.name, model.card.revision, model.card.form, model.temperature, model.seed, settings.language, room,
+            "quoted" if quoted else "written",
         ]),
+        quoted=quoted,
     )  # fmt: skip
 
 
+def is_quoted(model: Model) -> bool:
+    """Whether the model only chooses what a report quotes: it is too small to write one, and its server holds it to a grammar."""
+    return model.card.tiny and model.card.form == "grammar"
+
+
 def _reply_room(findings: int, model: Model, settings: ReportSettings) -> int:
+    if is_quoted(model):  # exact, so that no reply is cut off; one finding has room whatever the settings say
+        most = min(settings.max_reply_tokens, model.card.context_tokens // REPLY_SHARE)
+        return QUOTED_HEAD_TOKENS + QUOTED_FINDING_TOKENS * max(1, min(findings, (most - QUOTED_HEAD_TOKENS) // QUOTED_FINDING_TOKENS))
     needed = (HEAD_TOKENS + FINDING_TOKENS * findings) * (JSON_OVERHEAD if model.card.form == "schema" else 1.0)
     return min(settings.max_reply_tokens, int(needed), model.card.context_tokens // REPLY_SHARE)
 
 
 def _messages(text: str, findings: int, model: Model, prompt: Prompt, settings: ReportSettings) -> tuple[Message, ...]:
-    return prompt.render(form=model.card.form, findings=findings, language=settings.language, elements=text)
+    return prompt.render(form="quote" if is_quoted(model) else model.card.form, findings=findings, language=settings.language, elements=text)
 
 
 async def write_report(
@@ -105,7 +117,7 @@ async def _ask(context: Context, model: Model, prompt: Prompt, settings: ReportS
     """The draft; a reply that was unusable twice is asked for once more, with half the findings, since most such replies are too long."""
 
     def read(text: str) -> ReportDraft:
-        return parse(model.card.form, text, context.ids)
+        return parse_quoted(text, context.ids, context.quotable) if context.quotable else parse(model.card.form, text, context.ids)
 
     try:
         return (await ask(model, _request(context, context.findings, model, prompt, settings), read, tries=2))[0]
@@ -127,7 +139,7 @@ def _request(context: Context, findings: int, model: Model, prompt: Prompt, sett
         raise ContextOverflow(f"{needed} tokens and a reply of {room} tokens exceed a window of {window} tokens", window=window, prompt_tokens=needed)
     return Request(
         messages=messages,
-        constraint=constraint(model.card.form, list(context.ids), findings, within_tokens=room if model.card.tiny else 0),
+        constraint=constraint(model.card.form, list(context.ids), findings, context.quotable),
         max_tokens=room,
         purpose="report",
         affinity=context.fingerprint,

@@ -57,5 +57,5 @@ def last_run(index: Path) -> dict[str, Any] | None:
         if event.get("event") == "end":
             state |= {"ended": True, "last_build": event.get("last_build")}
         if "stage" in event:
-            state |= {"stage": event["stage"], "done": event.get("done", state["done"]), "total": event.get("total", state["total"])}
+            state |= {"stage": event["stage"], "done": event.get("done", 0), "total": event.get("total", 0)}
     return state

@@ -62,7 +62,7 @@ for line in json.loads(sys.argv[1]):
 def test_no_command_reaches_for_the_network(tmp_path):
     """With empty caches and proxies that lead nowhere, no command opens a connection but to the model server, or looks a name up, and none fails."""
     caches = {name: str(tmp_path / name) for name in ("HF_HOME", "XDG_CACHE_HOME", "TIKTOKEN_CACHE_DIR", "NLTK_DATA")}
-    proxies = {name: "http://192.0.2.1:9" for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")}
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), "http://192.0.2.1:9")
     environment = {**{k: v for k, v in os.environ.items() if "OFFLINE" not in k and k.lower() != "no_proxy"}, **caches, **proxies}
     with program(tmp_path / "p", NOTES, PEOPLE) as it:
         commands = (["doctor"], ["index"], ["query", "Who keeps the Hill Mill?"], ["status"], ["show", "entity", "Anna Berg"])
@@ -330,5 +330,3 @@ def test_an_index_folder_that_may_not_be_written(tmp_path):
     assert done.code == 1
     assert str(Path(tmp_path, "index")) in done.said
     assert "Traceback" not in done.said
-
-

@@ -16,7 +16,6 @@ WORK = ("extract", "describe", "report", "answer")
 FINDS = {"fixture_pattern": {"entities": [r"\bHenk\d+\b", r"\bSluice\d+\b"], "types": ["person", "geo"], "relate": "chain"}}
 PEOPLE = {"fixture_pattern": {"entities": ["[A-Z][a-z]+ [A-Z][a-z]+"], "types": ["person"], "relate": "within-sentence"}}
 TWO = {"a.txt": "Anna Berg runs the Hill Mill. Bo Carls repairs the Hill Mill.", "b.txt": "Cleo Dahm sails the Grey Gull. Anna Berg owns the Grey Gull."}
-PROBED = 6  # requests of the probe at most, before anything is read
 
 
 def ledger(count):
@@ -152,9 +151,7 @@ RESTART = [
 
 def test_a_restart_in_the_middle_of_a_run(tmp_path):
     """Through push-back, a dropped body, a restart and a healthy page before a dead engine, every note arrives and the server is not hammered."""
-    with program(
-        tmp_path, ledger(60), {**FINDS, "timeline": RESTART}, clock_scale=20, engine__clock_scale=20, engine__concurrency=2
-    ) as it:
+    with program(tmp_path, ledger(60), {**FINDS, "timeline": RESTART}, clock_scale=20, engine__clock_scale=20, engine__concurrency=2) as it:
         done = it.index()
         assert done.code == 0
         assert len(it.names()) == 120
@@ -207,9 +204,7 @@ def test_an_address_where_nobody_is(tmp_path, command):
 def test_a_server_that_stays_away_ends_the_run_and_the_next_asks_only_the_rest(tmp_path):
     """Past the patience the run stops with what it has; the next one sends only what is missing."""
     timeline = [{"from_s": 0, "do": {"reply": "valid", "delay_s": 1}}, {"from_s": 4.5, "do": {"refuse_connection": True}}]
-    with program(
-        tmp_path, ledger(20), {**FINDS, "timeline": timeline}, clock_scale=20, engine__clock_scale=20, engine__patience_s=30, engine__concurrency=2
-    ) as it:
+    with program(tmp_path, ledger(20), {**FINDS, "timeline": timeline}, clock_scale=20, engine__clock_scale=20, engine__patience_s=30, engine__concurrency=2) as it:
         done = it.index()
         assert done.code == 1
         assert "run the same command again" in done.said

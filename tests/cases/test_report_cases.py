@@ -1,8 +1,10 @@
 """Report replies that are wrapped, damaged, empty or of another form."""
 
+import json
+
 import pytest
 
-from graphrag_local.records import Report
+from graphrag_local.records import Entity, Relationship, Report
 from tests.cases.program import program
 
 # Five matters that have nothing to do with each other, and so five communities.
@@ -100,18 +102,49 @@ def test_a_report_that_never_comes_is_listed_and_asked_for_alone(tmp_path, do):
         assert all("Moth Comet" in record.prompt for record in asked)
 
 
-RATINGS = ["11", "-3", '"high"', '"7"', '"7.5 out of 10"', "null", "1e9", "[4]", "true"]
+FORMS = {
+    "a rating over ten": {"rating": 11},
+    "a rating under nought": {"rating": -3},
+    "a rating in words": {"rating": "high"},
+    "a rating as text": {"rating": "7"},
+    "a rating with its scale": {"rating": "7/10"},
+    "no rating": {"rating": None},
+    "a rating in a list": {"rating": [4]},
+    "a rating that is a truth": {"rating": True},
+    "ids twice": {"sources": lambda ids: ids + ids},
+    "an id that was never sent": {"sources": lambda ids: [*ids, "E99", "R1234"]},
+    "only ids that were never sent": {"sources": lambda ids: ["E99"]},
+    "ids in one text": {"sources": lambda ids: ", ".join(ids)},
+    "ids with a habit": {"sources": lambda ids: [*ids, "+more"]},
+    "no ids": {"sources": lambda ids: []},
+    "no findings": {"findings": []},
+    "findings that are no list": {"findings": {"summary": "s"}},
+    "findings that are texts": {"findings": ["It is far.", "It is bright."]},
+    "a field too many": {"confidence": "high", "tags": [1, 2]},
+    "a title that is a number": {"title": 5},
+}
 
 
-@pytest.mark.parametrize("rating", RATINGS)
-def test_a_rating_of_another_form_is_a_number_in_the_end(tmp_path, rating):
-    """A rating out of range, as text, missing or of another type is read, brought into range or asked again, never kept as it came."""
-    text = '{"title":"Moths","summary":"A comet.","rating":%s,"rating_explanation":"It is far.","findings":[{"summary":"s","explanation":"e","ids":[1]}]}'
-    with program(tmp_path, PARTS, spoiled({"text": text % rating})) as it:
-        assert it.index().code == 0
-        reports = it.records(Report)
-        assert len(reports) == 5
-        assert all(isinstance(report.rating, float) and 0 <= report.rating <= 10 for report in reports)
+def test_a_report_of_another_form_is_read_or_asked_again(tmp_path):
+    """Ratings out of range or as text, ids that repeat, were never sent or come as one text, empty findings and odd fields: each costs at most one
+    more call, and what is kept has a rating from 0 to 10 and sources that open."""
+    with program(tmp_path / "good", PARTS, FINDS) as it:
+        it.index()
+        good = next(json.loads(record.reply) for record in it.server.requests("report") if "Moth Comet" in record.prompt)
+    for number, (what, change) in enumerate(FORMS.items()):
+        reply = {**good, **{key: value for key, value in change.items() if key != "sources"}}
+        if "sources" in change:
+            reply["findings"] = [{**finding, "sources": change["sources"](finding["sources"])} for finding in good["findings"]]
+        rule = {"on": "report", "calls": "1", "when_prompt_has": "Moth Comet", "do": {"text": json.dumps(reply)}}
+        with program(tmp_path / str(number), {"comet.txt": PARTS["comet.txt"]}, {**FINDS, "rules": [rule]}) as it:
+            assert it.index().code == 0, what
+            (report,) = it.records(Report)
+            assert isinstance(report.rating, float), what
+            assert 0 <= report.rating <= 10, what
+            assert report.findings, what
+            known = {record.id for kind in (Entity, Relationship) for record in it.records(kind)}
+            assert all(0 < len(set(f.sources)) == len(f.sources) and set(f.sources) <= known for f in report.findings), what
+            assert len(it.server.requests("report")) <= 2, what
 
 
 def test_our_own_prompt_teaches_no_notation_that_is_forbidden(tmp_path):

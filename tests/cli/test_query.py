@@ -4,8 +4,10 @@ import re
 
 import pytest
 
-from tests.cli.shell import ESCAPE, sh
+from graphrag_local.query.mapreduce import EMPTY_WINDOW
+from tests.cli.shell import ESCAPE, SCRIPT, project, sh
 from tests.cli.test_show import opens, texts
+from tests.modelserver import ModelServer
 
 ANSWER = {"answer", "mode", "level", "generation", "citations", "answered", "stale", "sentences", "usage", "notes"}
 QUESTION = "Who asked for a lamp on Tallow Bridge?"
@@ -76,9 +78,45 @@ def test_retrieve_only_calls_no_model(town, server):
     assert all(set(hit) == {"id", "kind", "document", "start", "end", "score"} for hit in hits)
     assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
     assert table.splitlines()[0].split() == ["id", "kind", "document", "start", "end", "score"]
+    assert float(table.splitlines()[1].split()[-1]) > 0
 
 
-def test_a_question_the_collection_does_not_answer_is_declined(town):
+@pytest.mark.parametrize("mode", ["global", "source"])
+def test_a_question_the_collection_does_not_answer_is_declined(town, mode):
+    """Where no window is likelier to help than one without content, nothing is invented: a sentence says so, the notes say why, and the exit code is 0."""
+    unsure = {"token_p": {"Y": 0.3, "N": 0.7}}
+    empty = {"on": ["answer"], "when_prompt_has": f"<text>\n{EMPTY_WINDOW}\n</text>", "do": {"token_p": {"Y": 0.4, "N": 0.6}}}
+    with ModelServer({"rules": [empty, {"on": ["answer"], "do": unsure}]}) as doubtful:
+        line = f"graphrag-local query 'Who won the chess cup?' {town} --mode {mode} --set engine.url={doubtful.url}"
+        answer, people = sh(f"{line} --json"), sh(line)
+
+    assert answer.code == people.code == 0
+    assert (answer.json["answered"], answer.json["citations"], answer.json["sentences"]) == (False, [], [])
+    assert answer.json["answer"] == people.out.splitlines()[0] == "The documents do not answer this question."
+    assert any("0.30" in note and "0.40" in note for note in answer.json["notes"])
+
+
+def test_the_seconds_of_an_answer_are_what_the_asker_waited(tmp_path):
+    """Windows that are read at the same time count once."""
+    slow = SCRIPT | {"rules": [{"on": ["answer"], "do": {"delay_s": 0.5}}]}
+    with project(tmp_path, script=slow):
+        assert sh(f"graphrag-local index {tmp_path}").code == 0
+        line = f"graphrag-local query '{QUESTION}' {tmp_path} --mode source --set query.window_tokens=64 --json"
+        usage = sh(line).json["usage"]
+
+    assert usage["calls"] >= 4
+    assert 1.0 <= usage["seconds"] < 0.5 * usage["calls"]
+
+
+def test_a_project_in_place_of_the_question_is_pointed_out(town):
+    """Who forgets the question is told so, not that a folder without an index is asked."""
+    done = sh(f"graphrag-local query {town}")
+
+    assert (done.code, done.out) == (2, "")
+    assert "The question comes first" in done.err
+
+
+def test_a_level_in_a_mode_without_levels_is_noted(town):
     """A level given to a mode without levels is noted, not an error."""
     answer = sh(f"graphrag-local query '{QUESTION}' {town} --mode basic --level 1 --json").json
 

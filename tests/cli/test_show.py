@@ -88,6 +88,16 @@ def test_status_tells_a_run_that_goes_on_from_one_that_stopped(spoilt):
     assert after.startswith("The last run stopped in extraction, 12 of 43 done. `graphrag-local index` continues it.")
 
 
+def test_a_stage_that_has_just_begun_has_nothing_done(spoilt):
+    """A run that was killed at the beginning of a stage is not said to have done there what the stage before did."""
+    log = RunLog(spoilt / "index")
+    log.write("progress", stage="graph", done=43, failed=0, total=43)
+    log.write("begin", stage="communities")
+    log.close()
+
+    assert sh(f"graphrag-local status {spoilt}").out.startswith("The last run stopped in communities. ")
+
+
 def test_verify_finds_what_does_not_match(spoilt):
     """A sound index verifies with 0; an altered reply in the ledger and an altered file each give a sentence that names it, and exit code 1."""
     sound = sh(f"graphrag-local status {spoilt} --verify --json")

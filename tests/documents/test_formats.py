@@ -3,9 +3,12 @@
 import json
 import shlex
 import sys
+import time
 
 import pytest
 
+from graphrag_local.documents.stage import read_collection
+from graphrag_local.settings import DocumentsSettings
 from graphrag_local.text import one_line
 from tests.documents.making import book, only, pdf, read, reason, sheets, slides, word, word_with_body
 
@@ -115,6 +118,22 @@ def test_a_scanned_pdf_is_read_by_the_ocr_command(tmp_path):
 def test_an_ocr_command_that_fails_is_reported(tmp_path, code, said):
     """A command that fails, prints nothing or hangs makes one failed file, not a failed run."""
     assert said in reason(read(tmp_path, "scan.pdf", pdf([""]), ocr_command=ocr(tmp_path, code), parse_timeout_s=1))
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_the_ocr_command(tmp_path):
+    """The command at work is killed at once, however long its pages may take; the run ends with what stopped it."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "scan.pdf").write_bytes(pdf([""] * 9))
+    begun = tmp_path / "begun"
+
+    def go_on():
+        if begun.exists():
+            raise KeyboardInterrupt
+
+    command = ocr(tmp_path / "in", f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(60)")
+    with pytest.raises(KeyboardInterrupt):
+        read_collection(tmp_path / "in", DocumentsSettings(ocr_command=command), go_on=go_on)
+    assert time.time() - begun.stat().st_mtime < 20
 
 
 @pytest.mark.parametrize("command", ["no-such-program {path}", "ocr", "ocr 'unclosed {path}"])

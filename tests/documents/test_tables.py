@@ -104,6 +104,14 @@ def test_a_table_in_an_old_encoding_is_read_or_refused_by_name(tmp_path):
     assert {d.encoding for d in result.documents} == {"cp932"}
 
 
+def test_a_lone_quote_inside_a_cell_is_text(tmp_path):
+    """The sign for inches joins no rows, and is no failure."""
+    result = read(tmp_path, "a.csv", 'id,text\n1,A disk of 3.5" fits.\n2,fine\n')
+
+    assert [d.text for d in result.documents] == ['A disk of 3.5" fits.', "fine"]
+    assert result.failures == ()
+
+
 def test_a_quote_that_is_never_closed_is_told(tmp_path):
     """Rows swallowed by an open quote do not vanish silently."""
     result = read(tmp_path, "a.csv", 'id,text\n1,fine\n2,"open\n3,lost\n')

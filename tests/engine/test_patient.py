@@ -336,7 +336,7 @@ def test_garbage_that_passes_and_garbage_that_stays():
     bodies = iter([b"<html>", b"<html>"])
     with RawServer(lambda *_: (200, {}, next(bodies, completion("ok")))) as server:
         assert said_by(patient_for(server.url, 100), ask_for()).text == "ok"
-    with RawServer(lambda *_: (200, {}, b"<html>")) as server, pytest.raises(EngineUnreachable, match="every request.*does not speak"):
+    with RawServer(lambda *_: (200, {}, b"<html>")) as server, pytest.raises(EngineUnreachable, match=r"every request.*does not speak"):
         said_by(patient_for(server.url, 100), ask_for())
 
 

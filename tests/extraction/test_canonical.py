@@ -31,7 +31,7 @@ def test_names_that_could_mean_the_same_are_asked_about(names):
     ordered = [first[key] for key in dict.fromkeys(map(name_key, names))]
     expected = [name for name in ordered if any(related(name, other) for other in ordered if other != name)]
 
-    assert [mention.name for mention in candidates([said(*names)])] == expected
+    assert [mention.name for group in candidates([said(*names)]) for mention in group] == expected
 
 
 @pytest.mark.parametrize(("names", "asked"), [((f"P{n}" for n in range(5000)), 0), ((f"Gull {n * 1000}" for n in range(1, 3000)), 0),
@@ -41,5 +41,16 @@ def test_a_book_of_names_is_looked_through_in_time(names, asked):
     whole = said(*names)
     begun = time.perf_counter()
 
-    assert len(candidates([whole])) == asked
+    assert sum(map(len, candidates([whole]))) == asked
     assert time.perf_counter() - begun < 5
+
+
+def test_related_names_are_asked_about_together_however_many_there_are():
+    """In a book of more related names than one call takes, every name is asked about, in one call with those it could mean the same as."""
+    names = [*(f"Dr Mara Vance{n}" for n in range(100)), *(f"Vance{n}" for n in range(100))]
+    groups = [[mention.name for mention in group] for group in candidates([said(*names)])]
+
+    assert sorted(name for group in groups for name in group) == sorted(names)
+    assert all(len(group) <= MOST_NAMES for group in groups)
+    assert len(groups) == 4
+    assert all({f"Dr Mara {name}" for name in group if name.startswith("V")} <= set(group) for group in groups)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphrag_local.engine.base import Reply, Request
-from graphrag_local.errors import EngineHung
+from graphrag_local.errors import EngineHung, EngineRefused
 from graphrag_local.extraction.stage import extract
 from graphrag_local.flow import Silent
 from graphrag_local.prompting import load_all
@@ -151,6 +151,43 @@ def test_names_of_a_document_become_canonical():
     found = run([chunk_of("Ann Moss came."), chunk_of("Moss left.", index=1)], model_of(answer))
 
     assert [(e.name, e.canonical) for x in found.extractions for e in x.entities] == [("Ann Moss", ""), ("Moss", "Ann Moss")]
+
+
+def test_a_book_of_names_is_asked_about_in_several_calls():
+    """Each call's pairs count; one that cannot be read costs its own names only, and is told."""
+    people = [f"Ann Moss{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(50)]
+
+    def answer(request):
+        if request.purpose == "describe":
+            number = {name: int(n) for n, name in re.findall(r"^\((\d+)\) (.*?) —", passage(request), re.MULTILINE)}
+            if "Mossaa" in number:
+                return "nonsense"
+            return json.dumps({"same": [{"form": number[name.removeprefix("Ann ")], "name": number[name]} for name in people if name in number]})
+        found = re.findall(r"Ann Moss\w+|Moss\w+", passage(request))
+        return json.dumps({"entities": [{"name": n, "type": "person", "sentences": [1]} for n in found], "relationships": []})
+
+    text = " and ".join(people)
+    found = run([chunk_of(f"{text}."), chunk_of(text.replace("Ann ", ""), index=1)], model_of(answer))
+    second = found.extractions[1].entities
+
+    assert [e.canonical for e in second] == [""] * 30 + people[30:]
+    assert [f.stage for f in found.failures] == ["canonical names"]
+
+
+@pytest.mark.parametrize("fault", [EngineHung("overtaken"), EngineRefused("the server says no")], ids=lambda fault: type(fault).__name__)
+def test_a_call_about_names_that_fails_costs_the_names_only(fault):
+    """A document whose call about names is refused or never answered keeps its names as they are, with a failure of its own; the run goes on."""
+
+    def answer(request):
+        if request.purpose == "describe":
+            raise fault
+        found = re.findall(r"Ann Moss|Moss", passage(request))
+        return json.dumps({"entities": [{"name": n, "type": "person", "sentences": [1]} for n in found], "relationships": []})
+
+    found = run([chunk_of("Ann Moss came."), chunk_of("Moss left.", index=1)], model_of(answer))
+
+    assert [(e.name, e.canonical) for x in found.extractions for e in x.entities] == [("Ann Moss", ""), ("Moss", "")]
+    assert [(f.stage, f.input, f.retryable) for f in found.failures] == [("canonical names", "a.txt", fault.retryable)]
 
 
 def test_unrelated_names_cost_no_call():

@@ -3,7 +3,7 @@
 import pytest
 
 from graphrag_local.extraction.ground import check_name, ground, passage_of, settle
-from graphrag_local.extraction.schema import Drafts, EntityDraft, RelationshipDraft
+from graphrag_local.extraction.schema import ClaimDraft, Drafts, EntityDraft, RelationshipDraft
 from tests.fakes import chunk_of
 
 TYPES = ("organization", "person", "geo", "event", "other")
@@ -75,6 +75,15 @@ def test_a_repeated_record_counts_once():
 
     assert len(found.entities) == 1
     assert sum(d.reason == "repeated entity" for d in found.dropped) == 399
+
+
+def test_a_repeated_claim_counts_once():
+    """The same claim twice in a reply is one claim, and the repeat is counted as dropped."""
+    claim = ClaimDraft(subject=1, object=0, type="theft", status="TRUE", period="NA", description="took the boat", sentences=(1,))
+    found = ground(passage_of(chunk_of("Ann took the boat.")), Drafts(entities=(entity("Ann", 1),), claims=(claim, claim)), TYPES, "evidence", False)
+
+    assert len(found.claims) == 1
+    assert [d.reason for d in found.dropped] == ["repeated claim"]
 
 
 def test_invented_names_are_kept_apart_and_their_relationships_go():

@@ -124,6 +124,16 @@ def test_unreadable_records_are_counted():
     assert len(drafts.bad) == 2
 
 
+@pytest.mark.parametrize("line", ["1-2\tstrong\t1\tmet", "1-2\tinf\t1\tmet", "²\tBo\tperson\t1\tx", "!x\t0\ttheft\tTRUE\tNA\t1\ttook it"])
+def test_an_unreadable_line_does_not_cost_the_others(line):
+    """A line with a strange number, from a server that does not hold to the grammar, is read with the least strength or counted, never the end of all."""
+    drafts = parse("grammar", False)(f"1\tAnn\tperson\t1\tx\n2\tBo\tperson\t1\tx\n{line}\n")
+
+    assert [e.name for e in drafts.entities] == ["Ann", "Bo"]
+    assert len(drafts.bad) + len(drafts.relationships) == 1
+    assert all(1 <= r.strength <= 10 for r in drafts.relationships)
+
+
 @pytest.mark.parametrize("form", ["grammar", "schema"])
 def test_canonical_pairs(form):
     """A canonical-names reply is pairs of numbers of listed names."""

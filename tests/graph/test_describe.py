@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import llguidance
 import pytest
@@ -259,3 +260,23 @@ def test_a_single_long_text_is_cut_at_a_blank():
     """A cut within a text keeps whole words."""
     assert cut(["The mill stands on the river"], Characters(), 14) == "The mill"
     assert cut(["The mill stands"], Characters(), 8) == "The mill"
+
+
+def test_the_groups_of_one_subject_are_asked_about_side_by_side():
+    """A hub's groups do not wait for each other: all calls of a level are under way at once."""
+    model, under_way, most = model_of(short), 0, 0
+
+    async def generate(request):
+        nonlocal under_way, most
+        under_way, most = under_way + 1, max(most, under_way + 1)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return await model.generate(request)
+
+    describer = Describer(model=replace(model, generate=generate), prompt=load("describe"), settings=RULES)
+    said = plain(*many(200))
+    leaves = groups(said, model.counter, describer.group_tokens(MILL))
+
+    asyncio.run(summarise(MILL, said, describer))
+
+    assert most == len(leaves) > 3

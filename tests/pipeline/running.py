@@ -26,6 +26,7 @@ from graphrag_local.tokens import TokenCounter
 from graphrag_local.wiring import UNUSABLE, ModelSide
 from tests.fakes import Characters
 from tests.query.world import MemoryIndex
+from tests.reports.graphs import valid_reply
 
 PROMPTS = load_all()
 SENTENCE = re.compile(r"^\[(\d+)\] (.*)$", re.MULTILINE)
@@ -87,7 +88,9 @@ def allowed_ids(request: Request) -> list[str]:
 
 
 def report(request: Request) -> str:
-    """A report of one finding that cites the first ids, with a title of its own."""
+    """A report of one finding that cites the first ids, with a title of its own; a choice of ids where the program quotes."""
+    if isinstance(request.constraint, Grammar) and "lead_" in request.constraint.lark:
+        return valid_reply(request)
     ids = allowed_ids(request)[:3]
     title = f"Circle {request.affinity[:12]}"
     if isinstance(request.constraint, Grammar):

@@ -6,6 +6,7 @@ import pytest
 
 from graphrag_local.engine.base import Reply, Request
 from graphrag_local.errors import EngineHung, EngineRefused, EngineUnreachable
+from graphrag_local.status import status_of
 from tests.pipeline.running import index, opened, project_of, scribe, scripted, told_as
 
 SIZES = ("chunks.min_tokens=20", "chunks.max_tokens=60")
@@ -147,6 +148,55 @@ def test_a_document_that_becomes_unreadable_stays_as_it_was(tmp_path):
     assert {"Dee0x", "Dee1x"} <= names(project)
     assert [failure["input"] for failure in made.summary()["failures"]] == ["notes.json"]
     assert made.built.changes.kept == ("notes.json#1",)
+
+
+@pytest.mark.parametrize("name", ["C# and F#.txt", "a#1/notes.txt", "a.txt#1"])
+def test_a_name_with_a_number_sign_is_a_name(tmp_path, name):
+    """A file with `#` in its name or its folder's that cannot be read any more is kept like every other; one that is gone goes."""
+    project = project_of(tmp_path, {**collection(), name: "Dee0x knows Dee1x (3)."}, *SIZES)
+    index(project)
+    (project.input_root / name).write_bytes(b"\0\1\2" * 50)
+    made = index(project)
+
+    assert {"Dee0x", "Dee1x"} <= names(project)
+    assert made.built.changes.kept == (name,)
+    assert [(f["input"], f["reason"].endswith("what was indexed of it before is kept")) for f in made.summary()["failures"]] == [(name, True)]
+    (project.input_root / name).unlink()
+    assert index(project).built.changes.gone == (name,)
+    assert not {"Dee0x", "Dee1x"} & names(project)
+
+
+def test_what_is_dropped_is_counted_with_its_reason(tmp_path):
+    """What the model said and cannot be kept stands in `status` by stage and reason, and so do the chunks in which it found nothing, those that failed aside."""
+
+    def answering(request: Request) -> str | Reply:
+        if about(request, "Ann knows"):
+            return "1\tAnn\tperson\t1\tOne.\n2\tBo\tperson\t1\tTwo.\n1-1\t5\t1\tSelf.\n1-9\t5\t1\tNobody.\n1-2\t5\t1\tMet.\n?\tN"
+        if about(request, "Nothing"):
+            return "?\tN"
+        if about(request, "Spoiled"):
+            return "nonsense"
+        if request.purpose == "report":
+            return "T\tThey\nS\tThey know.\nG\t5\tIt matters.\nF\tE1,E99\tThey meet.\tOften.\n"
+        return scribe(request)
+
+    project = project_of(tmp_path, {"a.txt": "Ann knows Bo well.", "b.txt": "Nothing is said here.", "c.txt": "Spoiled."})
+    made = index(project, scripted(answering))
+    expected = {"extraction": {"no such entity": 1, "self loop": 1}, "graph": {}, "reports": {"the id is not in the context": 1}}
+
+    assert (made.built.dropped, made.built.empty_chunks) == (expected, 1)
+    assert [status_of(project)[name] for name in ("dropped", "empty_chunks")] == [expected, 1]
+
+
+def test_calls_are_counted_under_the_stage_that_makes_them(tmp_path):
+    """A call about the names of a document is one of extraction, although it is no extraction; the stages add up to all."""
+    project = project_of(tmp_path, {"a.txt": "Ann Moss knows Bo (3). Moss is here."})
+    engine = scripted(lambda request: "1\tAnn Moss\tperson\t1\tx\n2\tMoss\tperson\t2\tx\n?\tN" if request.purpose == "extract" else scribe(request))
+    build = index(project, engine).built.last_build
+
+    assert [request.purpose for request in engine.history] == ["extract", "describe"]
+    assert [stage for stage, row in build["by_stage"].items() for _ in range(row["calls"])] == ["extraction", "extraction"]
+    assert build["calls"] == 2
 
 
 @pytest.mark.parametrize("purpose", ["describe", "report"])

@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from graphrag_local import prompting
 from graphrag_local.engine.base import Grammar, JsonSchema, Request
@@ -93,6 +93,8 @@ def report_about(group: Community, sources: Sequence[str], *, findings: int = 1,
 def ids_of(request: Request) -> list[str]:
     """The ids that a request's constraint allows."""
     if isinstance(request.constraint, Grammar):
+        if leads := re.findall(r'^lead_\w+: "(\w+)"', request.constraint.lark, re.MULTILINE):
+            return leads
         line = next(line for line in request.constraint.lark.splitlines() if line.startswith("ID:"))
         return re.findall(r'"(\w+)"', line)
     assert isinstance(request.constraint, JsonSchema)
@@ -102,6 +104,8 @@ def ids_of(request: Request) -> list[str]:
 def most_findings(request: Request) -> int:
     """How many findings a request's constraint allows."""
     if isinstance(request.constraint, Grammar):
+        if runs := re.findall(r"^finding\d+:", request.constraint.lark, re.MULTILINE):
+            return len(runs)
         return int(re.search(r"finding\{1,(\d+)\}", request.constraint.lark)[1])  # type: ignore[index]
     return json.loads(request.constraint.text)["properties"]["findings"]["maxItems"]  # type: ignore[union-attr]
 
@@ -110,12 +114,23 @@ def valid_reply(request: Request, sources: Sequence[str] | None = None, title: s
     """A report that fits a request; it cites the first ids unless told."""
     cited = list(sources if sources is not None else ids_of(request)[:3])
     number = most_findings(request)
+    if isinstance(request.constraint, Grammar) and "lead_" in request.constraint.lark:
+        return "G\t6\n" + "".join(f"F\t{line}\n" for line in _first_choices(request.constraint.lark))
     if isinstance(request.constraint, Grammar):
         told = "".join(f"F\t{','.join(cited)}\tFinding {n}.\tBecause of that.\n" for n in range(number))
         return f"T\t{title}\nS\tThey meet. They part.\nG\t6\tIt matters.\n{told}"
     findings = [{"summary": f"Finding {n}.", "explanation": "Because of that.", "sources": cited, "more": False} for n in range(number)]
     value = {"title": title, "summary": "They meet. They part.", "rating": 6, "rating_explanation": "It matters.", "findings": findings}
     return json.dumps(value, ensure_ascii=False)
+
+
+def _first_choices(lark: str) -> Iterator[str]:
+    """For each finding of a report that is quoted the first lead with the first of what explains it."""
+    rules = dict(line.split(": ", 1) for line in lark.splitlines() if ": " in line)
+    for name, body in rules.items():
+        if re.fullmatch(r"finding\d+", name):
+            lead, *beside = rules[re.search(r"lead_\w+", body)[0]].split(" (")  # type: ignore[index]
+            yield "".join(re.findall(r'"([^"]+)"', lead) + [re.findall(r'"([^"]+)"', part)[0] for part in beside])
 
 
 def random_graph(seed: int, size: int) -> tuple[list[Entity], list[Relationship], list[Claim], list[Community]]:

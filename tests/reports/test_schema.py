@@ -76,21 +76,6 @@ def test_the_schema_names_the_same_limits():
     assert not accepts(found, compact(obj({**one, "sources": ["E9"]})))
 
 
-def test_a_tiny_model_cannot_exceed_its_room():
-    """With a limit, every field is cut short, so that a writer who never stops still ends within the room of the reply."""
-    matcher = LLMatcher(BYTES, constraint("grammar", list(IDS), 2, within_tokens=300).lark)  # type: ignore[union-attr]
-    written = bytearray()
-    while not matcher.is_stopped():
-        allowed = {token for token, bias in enumerate(matcher.compute_logit_bias()) if bias}
-        token = next((byte for byte in b"a,FE1" if byte in allowed), min(allowed))
-        assert matcher.consume_token(token)
-        written.append(token) if token < 256 else None
-
-    assert 150 < len(written) <= 300
-    assert written.count(b"\nF\t") == 2
-    assert parse("grammar", written.decode(), IDS).findings
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_good_reply_is_read_whole(form):
     """Short ids become record ids, the flag for further sources is kept."""

@@ -1,0 +1,88 @@
+"""Runs that are killed at any stage, and the runs after them."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from tests.cases.program import program
+from tests.modelserver import ModelServer
+
+NOTES = {f"entry{n:02}.txt": f"Entry {n}: Henk{n} opened Sluice{n} for Henk{n + 1}." for n in range(1, 13)}
+HENK = {"fixture_pattern": {"entities": [r"\bHenk\d+\b", r"\bSluice\d+\b"], "types": ["person", "geo"], "relate": "chain"}}
+QUESTION = "Who is Henk1?"
+DELAYED = {**HENK, "rules": [{"on": "any", "do": {"reply": "valid", "delay_s": 0.15}}]}
+WITH_VECTORS = {"vectors.kind": "server", "vectors.model": "vec"}
+
+
+def work_of(server: ModelServer) -> Counter[tuple[str, str]]:
+    """How often each piece of work was asked for."""
+    kinds = ("extract", "describe", "report", "embed")
+    asked = ((r.purpose, r.prompt or json.dumps(r.body.get("input"))) for r in server.log if r.purpose in kinds and QUESTION not in r.prompt)
+    return Counter(asked)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The digest of a run that nobody disturbed."""
+    with program(tmp_path_factory.mktemp("calm"), NOTES, HENK) as it:
+        it.settings |= WITH_VECTORS
+        return it.index().json["digest"]
+
+
+@pytest.mark.parametrize(("purpose", "count", "old"), [("extract", 5, True), ("extract", 1, False), ("report", 2, True), ("embed", 1, False)])
+def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, purpose, count, old):
+    """kill -9 in any stage: the old index answers, `status` says where it was, the next run asks for what is missing and ends as if undisturbed."""
+    with program(tmp_path, dict(list(NOTES.items())[:6]) if old else NOTES, HENK) as it:
+        it.settings |= WITH_VECTORS
+        if old:
+            it.index()
+            it.put(NOTES)
+        it.server.set_script(DELAYED)
+        before = len([r for r in it.server.requests(purpose) if r.ended])
+        with it.start("index", "--json") as child:
+            it.server.wait_for(purpose, before + count, timeout_s=60)
+            in_flight = max(r.in_flight for r in it.server.log)
+            child.kill()
+        done = it.run("query", QUESTION, "--json", "--mode=basic")
+        assert done.code == (0 if old else 1)
+        interrupted = it.status()["interrupted"]
+        assert interrupted["stage"] == {"extract": "extraction", "report": "reports", "embed": "vectors"}[purpose]
+        again = it.index()
+        assert (again.code, again.json["digest"]) == (0, undisturbed)
+        assert it.status()["interrupted"] is None
+        work = work_of(it.server)
+        assert sum(times - 1 for times in work.values()) <= in_flight + 1
+        assert not [path for path in (tmp_path / "index").rglob("*") if ".tmp" in path.name or path.name.startswith(".building")]
+        assert len(list((tmp_path / "index" / "generations").iterdir())) <= 2
+
+
+def test_killed_in_the_switch_to_the_new_index(tmp_path, undisturbed):
+    """Killed again and again at random moments after the last reply, the index is always the old one or the new one, whole."""
+    with program(tmp_path, dict(list(NOTES.items())[:6]), HENK) as it:
+        it.settings |= WITH_VECTORS
+        old = it.index().json["digest"]
+        it.put(NOTES)
+        states = []
+        for wait in (0.0, 0.05, 0.15, 0.3):
+            with it.start("index", "--json") as child:
+                watch = threading.Timer(wait, lambda pid=child.pid: os.kill(pid, signal.SIGKILL))
+                run = tmp_path / "index" / "runs"
+                count = len(list(run.iterdir()))
+                while len(list(run.iterdir())) <= count or '"vectors"' not in max(run.iterdir()).read_text():
+                    assert child.poll() is None
+                    time.sleep(0.005)
+                watch.start()
+                child.communicate()
+                watch.cancel()
+            status = it.run("status", "--json", "--verify")
+            assert status.code == 0
+            states.append(status.json["digest"])
+            assert it.query(QUESTION, "--mode=basic")["answered"]
+        assert set(states) <= {old, undisturbed}
+        assert it.index().json["digest"] == undisturbed
+        assert max(work_of(it.server).values()) <= 2
