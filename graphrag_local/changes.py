@@ -51,7 +51,7 @@ def say_what_is_kept(failures: Iterable[Failed], changes: Changes) -> list[Faile
     kept = {file_of(path, failed) for path in changes.kept}
 
     def told(row: Failed) -> Failed:
-        holds = row.input in kept or (row.input.endswith("/") and any(path.startswith(row.input) for path in kept))
+        holds = row.input in kept or (row.input.endswith("/") and any(path.startswith(row.input) for path in changes.kept))
         return replace(row, reason=f"{row.reason}; what was indexed of it before is kept") if holds else row
 
     return [told(row) for row in failures]

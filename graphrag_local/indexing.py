@@ -90,6 +90,7 @@ async def _locked(project: ProjectFolder, lock: BuildLock, log: RunLog, make: Ma
                 built = await build(_run(project, side, ledger, progress, log, accept_missing), _records(parent, Document), _records(parent, Report))
             finally:
                 await side.close()
+            _refuse_if_nothing_was_read(parent, built)
             return _publish(project, lock, parent, built, side, log)
         finally:
             if parent is not None:
@@ -155,6 +156,20 @@ def _publish(project: ProjectFolder, lock: BuildLock, parent: Generation | None,
     removed = collect(lock, project.settings.keep_generations)
     log.write("end", generation=generation, published=fresh, removed=len(removed.removed), last_build=built.last_build)
     return Indexed(generation=generation, digest=digest, published=fresh, counts=counts, built=built)
+
+
+def _refuse_if_nothing_was_read(parent: Generation | None, built: Built) -> None:
+    """A model that can answer nothing must not replace an index that answers: GraphragError where every chunk of several failed."""
+    snapshot = built.snapshot
+    failed = {failure.input_id: failure for failure in snapshot.failures if failure.stage == "extraction"}
+    chunks = [chunk.id for chunk in snapshot.chunks]
+    if parent is None or not parent.manifest.counts.get("entities") or snapshot.entities or len(chunks) < 2 or not failed.keys() >= set(chunks):
+        return
+    reason = failed[chunks[0]].reason
+    raise GraphragError(
+        f"Nothing of {len(chunks)} chunks could be extracted (the first: {reason}); the index stays as it was.",
+        hint="Look at the model and its server (graphrag-local doctor), then index again; replies that were good are kept.",
+    )
 
 
 def _id(parent: Generation | None) -> str:

@@ -81,7 +81,7 @@ class Clock:
 class Built:
     """What a build made: the snapshot to publish (or that is published already), what changed, and what it cost.
 
-    `without_report` counts the communities that are too small for a report (`folded`) and those whose report waits for its first use (`unwritten`),
+    `without_report` counts the communities that are too small for a report (`folded`) and those whose report `reports.write` leaves out (`unwritten`),
     `dropped` by stage and reason what models said and could not be kept, `empty_chunks` the chunks that were read and name no entity.
     """
 
@@ -98,7 +98,7 @@ class Built:
 async def build(run: Run, published: tuple[Document, ...], reports: tuple[Report, ...] = ()) -> Built:
     """Read the collection and make everything that the index holds; `published` and `reports` are those of the current generation.
 
-    A report is kept for as long as its context is what it was written from, so that those written on first use are not lost.
+    A report is kept for as long as its context is what it was written from, so that those written under another `reports.write` are not lost.
     """
     with _collecting_rarely():
         return await _build(run, published, reports)

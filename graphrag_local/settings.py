@@ -4,17 +4,19 @@ Sections are tables of graphrag.toml. Unknown keys are errors. Secrets (`engine.
 are never written down. What can change an index is in `fingerprint()`; addresses, limits and waits are not.
 """
 
+import codecs
 import difflib
 import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from graphrag_local.errors import SettingsError
 from graphrag_local.ids import fingerprint
+from graphrag_local.presets import PRESETS
 
 FILE_NAME = "graphrag.toml"
 ENV_PREFIX = "GRAPHRAG_LOCAL__"
@@ -62,6 +64,22 @@ class DocumentsSettings(Section):
     """Stop when more than this share of the indexed documents is missing from the input folder (see `index --accept-missing`)."""
 
 
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str) -> str:
+        try:
+            return value and codecs.lookup(value).name and value
+        except LookupError:
+            raise ValueError(f"there is no encoding {value!r}; write a name such as utf-8 or cp1252") from None
+
+    @field_validator("ocr_command")
+    @classmethod
+    def _with_path(cls, value: str) -> str:
+        if value and "{path}" not in value:
+            raise ValueError("{path} is missing in documents.ocr_command; it stands for the file")
+        return value
+
+
 class ChunksSettings(Section):
     """How documents are cut (algorithms §2)."""
 
@@ -75,6 +93,15 @@ class ChunksSettings(Section):
     """Size of a fixed window, in cl100k tokens."""
     overlap_tokens: Natural = 100
     """Overlap of fixed windows, in cl100k tokens."""
+
+
+    @model_validator(mode="after")
+    def _orderly(self) -> Self:
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(f"chunks.min_tokens ({self.min_tokens}) is larger than chunks.max_tokens ({self.max_tokens})")
+        if self.overlap_tokens >= self.window_tokens:
+            raise ValueError(f"chunks.overlap_tokens ({self.overlap_tokens}) must be smaller than chunks.window_tokens ({self.window_tokens})")
+        return self
 
 
 class ExtractionSettings(Section):
@@ -106,6 +133,13 @@ class ExtractionSettings(Section):
     """Language of descriptions; empty means the language of the text."""
 
 
+    @model_validator(mode="after")
+    def _some_type(self) -> Self:
+        if not self.other_type and not any(one.strip() for one in self.types):
+            raise ValueError("extraction.types is empty and extraction.other_type is false: name a type or allow `other`")
+        return self
+
+
 class DescribeSettings(Section):
     """How the descriptions of one entity or relationship become one (algorithms §4)."""
 
@@ -132,7 +166,7 @@ class ReportSettings(Section):
     """What is written about communities (algorithms §6)."""
 
     write: Literal["eager", "lazy", "all"] = "eager"
-    """`eager`: levels 0 and 1 now, with the deeper ones that theirs stand on, the rest on first use; `lazy`: all on first use; `all`: every community now."""
+    """`eager`: levels 0 and 1, with the deeper ones that theirs stand on; `lazy`: none; `all`: every community. Without one, questions read its elements."""
     context_tokens: Positive = 8000
     """Room for the elements of a community."""
     min_tokens: Natural = 600
@@ -283,29 +317,6 @@ class Settings(Section):
         return fingerprint(content)
 
 
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "paper": {
-        "chunks": {"method": "window", "window_tokens": 600, "overlap_tokens": 100},
-        "reports": {"write": "all", "min_tokens": 0, "context_tokens": 8000},
-        "query": {"window_tokens": 8000, "reduce_tokens": 8000},
-    },
-    "graphrag": {
-        "chunks": {"method": "window", "window_tokens": 1200, "overlap_tokens": 100},
-        "communities": {"max_cluster_size": 10, "largest_component_only": True},
-        "reports": {"write": "all", "min_tokens": 0, "context_tokens": 12000},
-        "query": {"window_tokens": 12000, "reduce_tokens": 12000},
-    },
-    "demo": {
-        "chunks": {"min_tokens": 100, "max_tokens": 400},
-        "extraction": {"max_entities": 10, "max_relationships": 8, "max_gleanings": 0, "max_reply_tokens": 460, "canonical": False},
-        "describe": {"max_reply_tokens": 80},
-        "reports": {"write": "eager", "min_tokens": 60, "context_tokens": 900, "max_findings": 4, "max_reply_tokens": 220},
-        "query": {"window_tokens": 1400, "reduce_tokens": 900, "max_points": 4, "max_paragraphs": 6, "map_reply_tokens": 120,
-                  "reply_tokens": 220, "refusal_margin": -1.0, "gate": 0.0, "top_chunks": 4},
-    },
-}  # fmt: skip
-
-
 def known_keys() -> dict[str, str]:
     """Every setting as `section.key` (or `key`) with its one-line help, in order of declaration."""
     keys: dict[str, str] = {}
@@ -380,5 +391,6 @@ def load(project: Path, overrides: tuple[str, ...] = (), environment: Mapping[st
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
-        message = f"Setting {where!r}: {first['msg']} (it is {first['input']!r})."
+        given = "" if isinstance(first["input"], dict) else f" (it is {first['input']!r})"
+        message = f"Setting {where!r}: {first['msg'].removeprefix('Value error, ')}{given}."
         raise SettingsError(message, hint="The README lists all settings with their limits.") from error

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from graphrag_local.cli.main import app
 from graphrag_local.prompting import load_all
-from graphrag_local.settings import PRESETS, Settings, known_keys
+from graphrag_local.presets import PRESETS
+from graphrag_local.settings import Settings, known_keys
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

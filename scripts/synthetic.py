@@ -12,7 +12,6 @@ from pathlib import Path
 from zlib import crc32
 
 from graphrag_local.engine.base import Request
-from graphrag_local.records import Document
 
 CHUNKS_PER_DOCUMENT = 10
 CHUNK_BYTES = 2650  # what the default settings make of this prose, in the mean
@@ -179,8 +178,3 @@ def _report(text: str) -> str:
         point, explained = _words(body, FINDING_WORDS, 11 * n + 1), _words(body, EXPLANATION_WORDS, 17 * n + 3)
         lines.append(f"F\t{sources}\t{point}\t{explained}")
     return "\n".join(lines) + "\n"
-
-
-def corpus_text(documents: list[Document]) -> str:
-    """All text of a collection."""
-    return "\n".join(document.text for document in documents)

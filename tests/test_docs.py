@@ -58,7 +58,7 @@ def test_the_template_names_every_setting_and_loads(tmp_path):
 @pytest.mark.parametrize("prompt", load_all().values(), ids=lambda p: p.name)
 def test_every_prompt_names_its_user_and_its_variables(prompt):
     """Front matter lists exactly the variables that the templates use, and names a module that exists."""
-    jinja = Environment()  # noqa: S701
+    jinja = Environment()
     used = find_undeclared_variables(jinja.parse(prompt.system)) | find_undeclared_variables(jinja.parse(prompt.user))
 
     assert set(prompt.variables) == used

@@ -8,7 +8,7 @@ NAME = "doctor"
 
 
 def run(directory: Project = HERE, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Check settings, folders, models, the server, its speed and the index; say what to do about each problem.
+    """Check what index and query need, and say what to do. Settings, folders, models, the server, its speed and the index.
 
     \b
         graphrag-local doctor my-project

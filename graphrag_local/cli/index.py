@@ -17,7 +17,7 @@ def run(
     accept_missing: Annotated[bool, typer.Option("--accept-missing", help="Go on although most indexed documents are gone from the input.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build the index, or bring it up to date: only what changed is asked again. Safe to interrupt.
+    """Build the index, or bring it up to date. Only what changed is asked again. Safe to interrupt.
 
     \b
         graphrag-local index my-project --set engine.url=http://127.0.0.1:8000/v1

@@ -17,7 +17,7 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing graphrag.toml.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a project folder: a commented graphrag.toml and an input folder.
+    """Make a project folder. It gets a commented graphrag.toml and an input folder.
 
     \b
         graphrag-local init my-project
@@ -27,7 +27,8 @@ def run(
     from graphrag_local.cli.render import print_json
     from graphrag_local.errors import UsageError
     from graphrag_local.samples import collection
-    from graphrag_local.settings import FILE_NAME, PRESETS, load
+    from graphrag_local.presets import PRESETS
+    from graphrag_local.settings import FILE_NAME, load
 
     if preset and preset not in PRESETS:
         raise UsageError(f"There is no preset {preset!r}.", hint=f"Presets: {', '.join(PRESETS)}.")

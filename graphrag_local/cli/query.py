@@ -19,7 +19,7 @@ def run(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a question from the index; every citation opens at the exact words.
+    """Answer a question from the index. Every citation opens at the exact words.
 
     \b
         graphrag-local query "What are the main themes?" my-project --mode global

@@ -25,7 +25,7 @@ def run(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start vLLM with the right flags and the HTTP service, or attach the service to a server that runs; Ctrl-C stops what was started.
+    """Start vLLM and the HTTP service, or attach to a running server. vLLM gets the right flags; Ctrl-C stops what was started.
 
     \b
         graphrag-local serve my-project --set engine.model=my-model

@@ -21,7 +21,7 @@ def run(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one record with everything that belongs to it, or all failures.
+    """Show one record and all that belongs to it, or all failures.
 
     \b
         graphrag-local show entity "Harbour Board" my-project

@@ -30,6 +30,8 @@ def run(
 
     status = status_of(open_project(directory, tuple(overrides or ())), check_files=verify)
     print_json(status) if as_json else _show(status)
+    if verify and status["generation"] and not status["problems"] and not as_json:
+        typer.echo("verified: every file and every reply is as it was written.")
     if status["problems"]:
         raise typer.Exit(1)
 
@@ -47,7 +49,7 @@ def _show(status: dict[str, Any]) -> None:
             say(console, f"names: {shares(status['names'])}; {status['apart']:,} are kept apart and used for nothing")
         lost = [f"{number:,} × {reason}" for reasons in status["dropped"].values() for reason, number in reasons.items()]
         say(console, f"{status['empty_chunks']:,} chunks name no entity; dropped of what the model said: {', '.join(lost) or 'nothing'}")
-        reports = f"{without['unwritten']:,} are written on first use, {without['folded']:,} communities are too small for one; " if without else ""
+        reports = f"{without['unwritten']:,} are not written (reports.write), {without['folded']:,} communities are too small for one; " if without else ""
         say(console, f"reports: {reports}{status['left_out']:,} records had no room in a report")
         embedder = f"{models['embedder']} ({models['embedder_revision']}, {models['dimension']})" if models["dimension"] else "none, words only"
         say(console, f"model: {models['name']} ({models['revision']}), window {models['context']:,}, {models['form']} constraints; embedder: {embedder}")

@@ -17,12 +17,14 @@ from graphrag_local.prompting import Message, Prompt
 from graphrag_local.records import Chunk, Extraction, Failed, Span
 from graphrag_local.settings import ExtractionSettings
 from graphrag_local.text import size
+from graphrag_local.tokens import count_messages
 
 # Reply tokens of one entity or relationship record with a description of one sentence, our estimate (not measured); quotes need no description.
 TOKENS_PER_RECORD = 40
 TOKENS_PER_QUOTED_RECORD = 22
 MISSED = ("Y", "N")  # the answers to `missed`
 LONGEST_WORD = 60  # characters of a word in a name that is confined to the passage
+SENTENCE = 16  # tokens of a short sentence: a window without room for one is of no use at all
 SMALLEST_REPLY = 64  # a reply squeezed below this is not attempted
 
 
@@ -90,16 +92,28 @@ class Extractor:
         overhead = 1.0 if shape.form == "grammar" else 1.6  # JSON repeats its keys in every record
         return min(self.settings.max_reply_tokens, int(rounds * overhead * per_record * (shape.max_entities + shape.max_relationships)) + 64)
 
+    def check_window(self) -> None:
+        """Raise ContextOverflow, with the sizes, when the window has no room for one sentence beside the prompt and the smallest reply."""
+        window = self.model.card.context_tokens
+        prompt = count_messages(self.model.counter, self._rendered("", glean=False))
+        if window and prompt + SENTENCE + SMALLEST_REPLY > window:
+            message = f"The model's window of {window} tokens is too small: the prompt takes {prompt}, a sentence {SENTENCE}, a reply {SMALLEST_REPLY}."
+            hint = "Use a model, or start the server, with a larger window; a wrong engine.context_tokens has the same effect."
+            raise ContextOverflow(message, window=window, prompt_tokens=prompt, hint=hint)
+
     def messages(self, passage: Passage, shape: Shape) -> tuple[Message, ...]:
         """The chat about one passage."""
+        return self._rendered(numbered(passage), glean=shape.gleanings > 0)
+
+    def _rendered(self, passage: str, *, glean: bool) -> tuple[Message, ...]:
         return self.prompt.render(
             form=self.model.card.form,
             types=self.types,
             quote=self.quote,
             claims=self.settings.claims,
             language=self.settings.language,
-            glean=shape.gleanings > 0,
-            passage=numbered(passage),
+            glean=glean,
+            passage=passage,
         )
 
     def request(self, passage: Passage) -> tuple[Request, Shape]:

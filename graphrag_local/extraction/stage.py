@@ -38,6 +38,8 @@ async def extract(
 ) -> Extracted:
     """The extractions of all chunks (sorted by document, then place); `paths` maps document ids to paths for messages."""
     extractor = Extractor(model=model, prompt=prompts["extract"], glean_prompt=prompts["glean"], settings=settings)
+    if chunks:
+        extractor.check_window()
     groups = [list(group) for _, group in groupby(chunks, key=lambda chunk: chunk.document_id)]
     open_chunks = {group[0].document_id: len(group) for group in groups}
     found: dict[str, Extraction] = {}

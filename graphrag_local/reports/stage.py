@@ -4,7 +4,7 @@ Which communities have a report: at least two entities and `min_tokens` of eleme
 or a small unconnected group, would have none). What is smaller is folded: its elements stay in its parent's context. Single entities
 never have one. A context that overflows stands on the reports of all its parts that can have one, and those are written with it, whatever
 `reports.write` says of their level: else most of a large community would be in no report at all. So a report does not depend on what happened to be
-asked for before, and one written on first use is the one that `eager` would have written. The price is one call for each part of a community
+asked for before, and one written later is the one that `eager` would have written. The price is one call for each part of a community
 of more than `context_tokens`: about one for every few thousand tokens of element text, a few in a hundred of the calls that extraction takes.
 """
 

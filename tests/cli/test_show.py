@@ -57,7 +57,8 @@ def test_status_for_people_has_the_same(town):
     assert done.code == 0
     for part in (
         f"generation {status['generation']}", "3 documents, 3 chunks, 5 entities", "% anchored", "are kept apart and used for nothing",
-        "are written on first use", "had no room in a report", f"model: local-model ({status['models']['revision']})", "what this generation cost", "extraction",
+        "are not written (reports.write)", "had no room in a report", f"model: local-model ({status['models']['revision']})", "what this generation cost",
+        "extraction",
     ):  # fmt: skip
         assert part in done.out
     assert not ESCAPE.search(done.out)
@@ -100,7 +101,7 @@ def test_a_stage_that_has_just_begun_has_nothing_done(spoilt):
 
 def test_verify_finds_what_does_not_match(spoilt):
     """A sound index verifies with 0; an altered reply in the ledger and an altered file each give a sentence that names it, and exit code 1."""
-    sound = sh(f"graphrag-local status {spoilt} --verify --json")
+    sound, told = sh(f"graphrag-local status {spoilt} --verify --json"), sh(f"graphrag-local status {spoilt} --verify")
     with sqlite3.connect(spoilt / "index" / "ledger.sqlite") as ledger:
         key = ledger.execute("SELECT min(key) FROM replies").fetchone()[0]
         ledger.execute("UPDATE replies SET text = text || ' ' WHERE key = ?", (key,))
@@ -111,11 +112,13 @@ def test_verify_finds_what_does_not_match(spoilt):
     both = sh(f"graphrag-local status {spoilt} --verify")
 
     assert (sound.code, sound.json["problems"]) == (0, [])
+    assert told.out.splitlines()[-1] == "verified: every file and every reply is as it was written."
     assert reply.code == 1
     (problem,) = reply.json["problems"]
     assert f"the reply {key} was altered" in problem
     assert reply.json["generation"] == sound.json["generation"]
     assert both.code == 1
+    assert "verified" not in both.out
     assert f"damaged: {table} has " in both.out
     assert f"the reply {key} was altered" in both.out
     assert sh(f"graphrag-local doctor {spoilt} --json").json[-1]["state"] == "fail"

@@ -13,7 +13,8 @@ import typer
 from typer.main import get_command
 
 from graphrag_local.cli.main import app
-from graphrag_local.settings import PRESETS, load
+from graphrag_local.presets import PRESETS
+from graphrag_local.settings import load
 from tests.cli.shell import ROOT, environment, sh
 from tests.test_docs import docs_script
 from tests.test_layout import HEAVY
@@ -30,6 +31,11 @@ WRONG = [
     ("graphrag-local index {town} --set engine.concurrency=many", 2, "Setting 'engine.concurrency': | 'many'"),
     ("graphrag-local index {town} --set engine.concurrency", 2, "is not section.key=value. | Write --set engine.url="),
     ("graphrag-local index {town} --set engine.url=localhost", 2, "write http://host:port/v1"),
+    ("graphrag-local index {town} --set extraction.types= --set extraction.other_type=false", 2, "name a type or allow `other`"),
+    ("graphrag-local index {town} --set chunks.min_tokens=5000", 2, "chunks.min_tokens (5000) is larger than chunks.max_tokens (900)"),
+    ("graphrag-local index {town} --set chunks.overlap_tokens=700", 2, "chunks.overlap_tokens (700) must be smaller"),
+    ("graphrag-local index {town} --set documents.encoding=nope", 2, "there is no encoding 'nope'; write a name such as utf-8"),
+    ("graphrag-local index {town} --set documents.ocr_command=ocr", 2, "{{path}} is missing in documents.ocr_command"),
     ("graphrag-local index {town} --set preset=big", 2, "Setting 'preset': | 'paper'"),
     ("graphrag-local init {empty} --preset big", 2, "There is no preset 'big'. | Presets: paper, graphrag, demo."),
     ("graphrag-local init {town}", 2, "graphrag.toml exists. | --force"),
@@ -144,6 +150,14 @@ def test_the_commands_of_the_readme_can_be_pasted():
         parses(line)
     for override in inline:
         assert load(ROOT, (override,), {})
+
+
+def test_the_list_of_commands_breaks_off_no_sentence():
+    """On 80 columns each command is told in a whole sentence."""
+    listed = sh("graphrag-local --help").out.partition("Commands:")[2].strip().splitlines()
+
+    assert len(listed) == 8
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
 
 
 def test_help_of_every_command_is_light():

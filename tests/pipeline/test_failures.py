@@ -5,7 +5,7 @@ import re
 import pytest
 
 from graphrag_local.engine.base import Reply, Request
-from graphrag_local.errors import EngineHung, EngineRefused, EngineUnreachable
+from graphrag_local.errors import EngineHung, EngineRefused, EngineUnreachable, GraphragError
 from graphrag_local.status import status_of
 from tests.pipeline.running import index, opened, project_of, scribe, scripted, told_as
 
@@ -214,3 +214,17 @@ def test_what_fails_later_costs_its_own_record_only(tmp_path, purpose):
     ids = [{record.id for record in built.built.snapshot.entities} | {r.id for r in built.built.snapshot.relationships} for built in (made, fresh)]
     assert ids[0] == ids[1]
     assert sum(r.weight for r in made.built.snapshot.relationships) == sum(r.weight for r in fresh.built.snapshot.relationships)
+
+
+def test_a_model_that_answers_nothing_does_not_replace_the_index(tmp_path):
+    """Where every chunk fails and the index had entities, the run ends with an error, and the index answers as before."""
+    project = project_of(tmp_path, collection(), *SIZES)
+    index(project, scripted(scribe))
+    before = names(project)
+    other = project_of(tmp_path, collection(), *SIZES, "extraction.max_relationships=7")  # asks anew
+
+    with pytest.raises(GraphragError, match=r"Nothing of \d+ chunks could be extracted .*; the index stays as it was"):
+        index(other, scripted(lambda request: "nonsense"))
+
+    assert before
+    assert names(other) == before

@@ -85,7 +85,7 @@ def test_any_reply_of_the_grammar_is_a_valid_answer(seed, size, window, counter,
         assert paragraph == f"{clean(citation.sources[0].quote)} [{citation.n}]"
         assert len(citation.sources) == 1
     again = chosen(index.shuffled(seed), obedient(seed, []), **options)
-    assert again.answer == done.answer or mode == "source"  # the texts of random indexes are one document, whose passages do not move
+    assert again.answer == done.answer
 
 
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (1, 2), (2, 3), (3, 3), (4, 9), (9, 9)])
@@ -133,10 +133,11 @@ def test_a_choice_is_read_as_it_comes():
 @pytest.mark.parametrize(
     ("text", "good"),
     [
-        ("The harbour board paid for the outer mole in 1902.", True), ("“We shall never pay for that mole again!”", False),
-        ("“We shall never pay for that mole, not now and not later!”", True), ("17 June 2022", False), ("# The harbour board and all of its many outer moles.", False),
+        ("The harbour board paid for the outer mole in 1902.", True), ("“We shall never pay for that!”", False), ("17 June 2022", False),
+        ("“We shall never pay for that mole, not now and not later!”", True), ("# The harbour board and all of its many outer moles.", False),
         ("and so the harbour board paid for the outer mole.", False), ("The harbour board paid for the outer mole and", False),
-        ("Moles.** The harbour board paid for the outer mole in 1902.", False), ("渔夫在湖边卖草鱼，每天早上。", True), ("| The | board | paid | for | the | outer | mole | now.", False),
+        ("Moles.** The harbour board paid for the outer mole in 1902.", False), ("渔夫在湖边卖草鱼，每天早上。", True),
+        ("The | board | paid | for | the | outer | mole | now.", False),
     ],
 )  # fmt: skip
 def test_headings_dates_and_fragments_do_not_stand_alone(text, good):
