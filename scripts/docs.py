@@ -13,8 +13,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from graphrag_local.cli.main import app
-from graphrag_local.prompting import load_all
 from graphrag_local.presets import PRESETS
+from graphrag_local.prompting import load_all
 from graphrag_local.settings import Settings, known_keys
 
 ROOT = Path(__file__).resolve().parent.parent

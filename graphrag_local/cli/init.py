@@ -26,8 +26,8 @@ def run(
 
     from graphrag_local.cli.render import print_json
     from graphrag_local.errors import UsageError
-    from graphrag_local.samples import collection
     from graphrag_local.presets import PRESETS
+    from graphrag_local.samples import collection
     from graphrag_local.settings import FILE_NAME, load
 
     if preset and preset not in PRESETS:
