@@ -13,7 +13,7 @@ from graphrag_local.errors import IndexCorrupt, IndexMismatch
 
 FORMAT = 2  # counts up whenever an older program could not read what this one writes, or this one what older ones wrote
 MANIFEST = "manifest.json"
-REPAIR = "Run `graphrag-local index` to build it anew (what the ledger has is not paid again), or `graphrag-local rollback` to an older one."
+REPAIR = "Run `graphrag-local index` to build it anew (what the ledger has is not paid again)."
 _ID = re.compile(r"(\d{6,12})-([0-9a-f]{12})")
 
 

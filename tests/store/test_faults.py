@@ -207,7 +207,7 @@ def test_a_missing_table_is_named(whole, tmp_path):
     shutil.rmtree(index / "generations" / current_id(index) / "claims.lance")
     with pytest.raises(IndexCorrupt, match=r"claims\.lance.* is missing") as found:
         open_current(index)
-    assert "rollback" in found.value.hint
+    assert "graphrag-local index" in found.value.hint
     assert all("claims.lance" in problem for problem in verify(index))
 
 
