@@ -36,6 +36,8 @@ def run(
     file = directory / FILE_NAME
     if file.exists() and not force and not sample:
         raise UsageError(f"{file} exists.", hint="Give --force to replace it.")
+    if file.exists() and not force and preset and load(directory).preset != preset:
+        raise UsageError(f"{file} exists and has another preset than {preset!r}.", hint=f'Write preset = "{preset}" into it, or give --force to replace it.')
     if not file.exists() or force:
         file.write_text(template(preset), encoding="utf-8")
     source = load(directory).documents.input

@@ -38,6 +38,7 @@ WRONG = [
     ("graphrag-local index {town} --set documents.ocr_command=ocr", 2, "{{path}} is missing in documents.ocr_command"),
     ("graphrag-local index {town} --set preset=big", 2, "Setting 'preset': | 'paper'"),
     ("graphrag-local init {empty} --preset big", 2, "There is no preset 'big'. | Presets: paper, graphrag, demo."),
+    ("graphrag-local init {town} --sample --preset demo", 2, "has another preset than 'demo' | --force"),
     ("graphrag-local init {town}", 2, "graphrag.toml exists. | --force"),
     ("graphrag-local query 'Who?' {empty}", 1, "There is no finished index in {empty}/index. | graphrag-local index {empty}"),
     ("graphrag-local show entity Mira {empty}", 1, "There is no finished index in {empty}/index. | graphrag-local index {empty}"),
