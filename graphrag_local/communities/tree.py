@@ -1,6 +1,6 @@
 """The hierarchy: every level is a partition of all nodes (paper §3.1.4, appendix B)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphrag_local.communities.detect import Edges, partition
@@ -57,13 +57,3 @@ def _rows(root: _Node, parent: str, deepest: int, rows: list[Community]) -> None
             Community(id=own, first_level=node.level, last_level=last, parent_id=above, child_ids=children, member_ids=tuple(sorted(node.members)))
         )
         stack += [(child, own) for child in node.children]
-
-
-def level_communities(communities: Iterable[Community], level: int) -> list[Community]:
-    """The communities valid on a level: together they hold every node once."""
-    return [community for community in communities if community.first_level <= level <= community.last_level]
-
-
-def depth(communities: Iterable[Community]) -> int:
-    """How many levels there are."""
-    return max((community.last_level for community in communities), default=-1) + 1

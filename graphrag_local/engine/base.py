@@ -233,6 +233,14 @@ async def ask(model: Model, request: Request, parse: Callable[[str], T], *, trie
     raise AssertionError("tries is at least 1")
 
 
+OUTCOME_WORDS: dict[str, str] = {
+    "cut_off": "the reply was cut off at its length limit",
+    "loop": "the reply repeated itself without end",
+    "thinking": "the reply held no answer",
+    "invalid": "the reply could not be read",
+}
+
+
 def judge(request: Request, reply: Reply) -> Outcome:
     """Whether a reply can be used: "ok", or why not. A reply abandoned at its gate is used as it is."""
     if reply.finish_reason == "gate":
@@ -292,6 +300,11 @@ def read_json(text: str) -> Any:
         except (ValueError, RecursionError):
             continue
     raise ValueError(f"it is not JSON; it begins {text[:80]!r}")
+
+
+def closed(properties: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object with just these properties, all of them."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def schema_of(schema: dict[str, Any]) -> JsonSchema:

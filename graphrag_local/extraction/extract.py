@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from graphrag_local.engine.base import Choice, Model, Reply, Request, ask
+from graphrag_local.engine.base import OUTCOME_WORDS, Choice, Model, Reply, Request, ask
 from graphrag_local.errors import ContextOverflow, ReplyInvalid, reason_of
 from graphrag_local.extraction.ground import Passage, ground, numbered, passage_of
 from graphrag_local.extraction.propose import pair_up, propose
@@ -191,15 +191,7 @@ async def _extract(passage: Passage, extractor: Extractor, halvings: int) -> lis
     except ReplyInvalid as error:
         if halvings and len(passage.spans) > 1:
             return [found for half in passage.halves() for found in await _extract(half, extractor, halvings - 1)]
-        return [(None, _failed(passage, f"{_WORDS[error.outcome]}: {error}"))]
-
-
-_WORDS: dict[str, str] = {
-    "cut_off": "the reply was cut off at its length limit",
-    "loop": "the reply repeated itself without end",
-    "thinking": "the reply held no answer",
-    "invalid": "the reply could not be read",
-}
+        return [(None, _failed(passage, f"{OUTCOME_WORDS[error.outcome]}: {error}"))]
 
 
 def _cut_sentence(passage: Passage) -> tuple[Passage, Passage] | None:

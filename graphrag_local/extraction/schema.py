@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, read_json, schema_of
+from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, closed, read_json, schema_of
 from graphrag_local.ids import canonical_json
 
 MAX_SENTENCES_CITED = 4
@@ -208,23 +208,19 @@ def _schema(shape: Shape) -> dict[str, Any]:
     }
     number = {"type": "integer", "minimum": 1, "maximum": shape.max_entities * (2 if shape.gleanings else 1)}
     told: dict[str, Any] = {} if shape.quote else {"description": text}
-    entity = _object({"name": text, "type": {"enum": list(shape.types)}, **told, "sentences": cited})
+    entity = closed({"name": text, "type": {"enum": list(shape.types)}, **told, "sentences": cited})
     strength = {"type": "integer", "minimum": 1, "maximum": 10}
-    relationship = _object({"source": number, "target": number, **told, "strength": strength, "sentences": cited})
+    relationship = closed({"source": number, "target": number, **told, "strength": strength, "sentences": cited})
     entities = {"type": "array", "items": entity, "maxItems": shape.max_entities}
     relationships = {"type": "array", "items": relationship, "maxItems": shape.max_relationships}
     properties: dict[str, Any] = {"entities": entities, "relationships": relationships}
     if shape.claims:
         claim = {"subject": number, "object": {**number, "minimum": 0}, "type": text, "status": {"enum": list(STATUSES)}, "period": text}
-        claims = _object({**claim, "description": text, "sentences": cited})
+        claims = closed({**claim, "description": text, "sentences": cited})
         properties["claims"] = {"type": "array", "items": claims, "maxItems": shape.max_relationships}
     if shape.gleanings:
         properties |= {"missed": {"enum": ["N", "Y"]}, "more_entities": entities, "more_relationships": relationships}
-    return _object(properties)
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return closed(properties)
 
 
 def parse(form: Form, quote: bool) -> Callable[[str], Drafts]:
@@ -355,7 +351,7 @@ def canonical_constraint(form: Form, names: int) -> Constraint:
     if form == "grammar":
         return Grammar(lark=f'%llguidance {{}}\nstart: pair{{0,{names}}} "."\npair: NUM "=" NUM "\\n"\nNUM: {_numbers_to(names)}\n')
     number_of = {"type": "integer", "minimum": 1, "maximum": names}
-    return schema_of(_object({"same": {"type": "array", "items": _object({"form": number_of, "name": number_of}), "maxItems": names}}))
+    return schema_of(closed({"same": {"type": "array", "items": closed({"form": number_of, "name": number_of}), "maxItems": names}}))
 
 
 def parse_canonical(form: Form) -> Callable[[str], tuple[tuple[int, int], ...]]:

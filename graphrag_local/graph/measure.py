@@ -1,4 +1,4 @@
-"""Degree, PageRank and connected parts of the graph."""
+"""Degree and PageRank of the graph."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,10 @@ DIGITS = 12  # PageRank is rounded, so that the last bits of a platform's arithm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The graph with its numbers filled in; `components` are the ids of each connected part, largest first, then by first id."""
+    """The graph with its numbers filled in."""
 
     entities: tuple[Entity, ...]
     relationships: tuple[Relationship, ...]
-    components: tuple[tuple[str, ...], ...]
 
 
 def measure(entities: Sequence[Entity], relationships: Sequence[Relationship]) -> Measured:
@@ -29,9 +28,7 @@ def measure(entities: Sequence[Entity], relationships: Sequence[Relationship]) -
     graph.add_edges_from(edges)
     degree = {key: graph.degree(index) for index, key in enumerate(order)}
     ranks = rx.pagerank(graph.to_directed(), weight_fn=float) if edges else dict.fromkeys(range(len(order)), 1 / max(1, len(order)))
-    parts = [tuple(sorted(graph[index] for index in part)) for part in rx.connected_components(graph)]
     return Measured(
         entities=tuple(replace(e, degree=degree[e.id], pagerank=round(ranks[place[e.id]], DIGITS)) for e in entities),
         relationships=tuple(replace(r, combined_degree=degree[r.source_id] + degree[r.target_id]) for r in relationships),
-        components=tuple(sorted(parts, key=lambda part: (-len(part), part))),
     )

@@ -19,13 +19,12 @@ QUOTED = 2  # quotes say in two sentences what a description says in one: twice 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """The finished graph: nodes, edges and claims by id, mentions by document, place and number. `components` are its connected parts, by ids."""
+    """The finished graph: nodes, edges and claims by id, mentions by document, place and number."""
 
     entities: tuple[Entity, ...]
     relationships: tuple[Relationship, ...]
     claims: tuple[Claim, ...]
     mentions: tuple[Mention, ...]
-    components: tuple[tuple[str, ...], ...]
     dropped: tuple[Dropped, ...]
     failures: tuple[Failed, ...]
 
@@ -66,7 +65,6 @@ async def build_graph(
         relationships=measured.relationships,
         claims=merged.claims,
         mentions=merged.mentions,
-        components=measured.components,
         dropped=merged.dropped,
         failures=tuple(sorted(failures, key=lambda failure: (failure.input, failure.input_id))),
     )

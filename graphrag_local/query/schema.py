@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, read_json, schema_of
+from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, closed, read_json, schema_of
 
 MAX_SOURCES = 5
 CHOICE_TOKENS = 11  # of a choice at most, whatever the tokenizer (a token is a character at least): an id, a tab, three digits, a line end
@@ -48,9 +48,9 @@ def map_constraint(form: Form, ids: Sequence[str], points: int, *, forced: bool 
     """
     if form == "schema":
         score = {"type": "integer", "minimum": 0 if forced else 1, "maximum": 100}
-        point = _object({"text": {"type": "string"}, "sources": _sources(ids), "score": score})
+        point = closed({"text": {"type": "string"}, "sources": _sources(ids), "score": score})
         useful = {"enum": ["Y"] if forced else ["Y", "N"]}
-        return schema_of(_object({"useful": useful, "points": {"type": "array", "items": point, "minItems": 1, "maxItems": points}}))
+        return schema_of(closed({"useful": useful, "points": {"type": "array", "items": point, "minItems": 1, "maxItems": points}}))
     lines = [
         f'start: {"" if forced else _NO}"Y\\n" point{{1,{points}}}',
         'point: text "\\t" sources "\\t" SCORE "\\n"',
@@ -62,9 +62,9 @@ def map_constraint(form: Form, ids: Sequence[str], points: int, *, forced: bool 
 def answer_constraint(form: Form, ids: Sequence[str], paragraphs: int, *, may_decline: bool) -> Constraint:
     """An answer in paragraphs that each cite; with `may_decline` the model says first whether the evidence answers the question."""
     if form == "schema":
-        paragraph = _object({"text": {"type": "string"}, "sources": _sources(ids)})
+        paragraph = closed({"text": {"type": "string"}, "sources": _sources(ids)})
         first: dict[str, Any] = {"answered": {"enum": ["yes", "no"]}} if may_decline else {}
-        return schema_of(_object({**first, "paragraphs": {"type": "array", "items": paragraph, "minItems": 1, "maxItems": paragraphs}}))
+        return schema_of(closed({**first, "paragraphs": {"type": "array", "items": paragraph, "minItems": 1, "maxItems": paragraphs}}))
     start = f'start: {_NO if may_decline else ""}{_YES if may_decline else ""}para{{1,{paragraphs}}}'
     return _grammar([start, 'para: text "\\t" sources "\\n"'], ids)
 
@@ -106,10 +106,6 @@ def _grammar(lines: list[str], ids: Sequence[str]) -> Grammar:
 
 def _sources(ids: Sequence[str]) -> dict[str, Any]:
     return {"type": "array", "items": {"enum": list(ids)}, "minItems": 1, "maxItems": MAX_SOURCES}
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def read_points(form: Form, text: str, ids: Collection[str]) -> Answered:

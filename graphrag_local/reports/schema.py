@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, read_json, schema_of
+from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, closed, read_json, schema_of
 from graphrag_local.records import Dropped, Finding
 from graphrag_local.reports import quote
 from graphrag_local.text import one_line
@@ -50,14 +50,10 @@ def constraint(form: Form, ids: Sequence[str], findings: int, given: quote.Quota
 def _schema(ids: Sequence[str], findings: int) -> dict[str, Any]:
     text = {"type": "string"}
     sources = {"type": "array", "items": {"enum": list(ids)}, "minItems": 1, "maxItems": MAX_SOURCES}
-    finding = _object({"summary": text, "explanation": text, "sources": sources, "more": {"type": "boolean"}})
+    finding = closed({"summary": text, "explanation": text, "sources": sources, "more": {"type": "boolean"}})
     rating = {"type": "number", "minimum": 0, "maximum": 10}
     listed = {"type": "array", "items": finding, "minItems": 1, "maxItems": findings}
-    return _object({"title": text, "summary": text, "rating": rating, "rating_explanation": text, "findings": listed})
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return closed({"title": text, "summary": text, "rating": rating, "rating_explanation": text, "findings": listed})
 
 
 def parse(form: Form, text: str, ids: Mapping[str, str]) -> ReportDraft:

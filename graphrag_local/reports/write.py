@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from graphrag_local.engine.base import Model, Reply, Request, ask
+from graphrag_local.engine.base import OUTCOME_WORDS, Model, Reply, Request, ask
 from graphrag_local.errors import ContextOverflow, EngineHung, EngineRefused, ReplyInvalid, reason_of
 from graphrag_local.ids import fingerprint, report_id
 from graphrag_local.prompting import Message, Prompt
@@ -80,7 +80,7 @@ async def write_report(
     try:
         draft, used = await _overflow_once(context, model, prompt, settings, smaller)
     except ReplyInvalid as error:
-        return _failed(community, f"{_WORDS.get(error.outcome, error.outcome)}: {error}{_beginning(error)}")
+        return _failed(community, f"{OUTCOME_WORDS[error.outcome]}: {error}{_beginning(error)}")
     except ContextOverflow as error:
         return _failed(community, f"its context does not fit the model's window: {reason_of(error)}")
     except (EngineRefused, EngineHung) as error:
@@ -145,14 +145,6 @@ def _request(context: Context, findings: int, model: Model, prompt: Prompt, sett
         affinity=context.fingerprint,
         documents=context.documents,
     )
-
-
-_WORDS = {
-    "cut_off": "the reply was cut off at its length limit",
-    "loop": "the reply repeated itself without end",
-    "thinking": "the reply held no answer",
-    "invalid": "the reply is no report",
-}
 
 
 def _beginning(error: ReplyInvalid) -> str:

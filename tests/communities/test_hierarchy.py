@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphrag_local.communities.detect import modularity, partition
-from graphrag_local.communities.tree import depth, grow, level_communities
+from graphrag_local.communities.tree import grow
 
 SEED = 3735928559
 
@@ -74,8 +74,8 @@ def test_every_level_covers_every_node_once(rows, max_size):
     found = hierarchy(edges, nodes, max_size=max_size)
     by_id = {c.id: c for c in found}
 
-    for level in range(depth(found)):
-        assert sorted(m for c in level_communities(found, level) for m in c.member_ids) == nodes
+    for level in range(max((c.last_level for c in found), default=-1) + 1):
+        assert sorted(m for c in found if c.first_level <= level <= c.last_level for m in c.member_ids) == nodes
     for community in found:
         children = [by_id[child] for child in community.child_ids]
         assert not children or sorted(m for c in children for m in c.member_ids) == list(community.member_ids)

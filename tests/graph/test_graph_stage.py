@@ -30,13 +30,12 @@ def build(*extractions, quote=False, answer=lambda request: '{"description": "A 
     )
 
 
-def test_degrees_and_components_are_counted():
-    """Degree counts edges, combined degree adds those of both ends, and parts come largest first."""
+def test_degrees_are_counted():
+    """Degree counts edges, and combined degree adds those of both ends."""
     measured = measure([node(name) for name in "dabcxyl"], [edge("a", "b"), edge("b", "c"), edge("b", "d"), edge("x", "y")])
 
     assert {entity.id: entity.degree for entity in measured.entities} == {"a": 1, "b": 3, "c": 1, "d": 1, "x": 1, "y": 1, "l": 0}
     assert {r.id: r.combined_degree for r in measured.relationships} == {"ab": 4, "bc": 4, "bd": 4, "xy": 2}
-    assert measured.components == (("a", "b", "c", "d"), ("x", "y"), ("l",))
     assert [entity.id for entity in measured.entities] == list("dabcxyl")
 
 
@@ -54,7 +53,6 @@ def test_measures_do_not_depend_on_order():
     one, other = measure(nodes, edges), measure(nodes[::-1], edges[::-1])
 
     assert set(one.entities) == set(other.entities)
-    assert one.components == other.components
 
 
 @pytest.mark.parametrize("names", ["", "a"])
@@ -71,7 +69,6 @@ def test_a_graph_is_described_without_calls_where_descriptions_are_short():
 
     assert {entity.name: entity.description for entity in graph.entities} == {"Ann": "A miller.", "Bo": "A baker."}
     assert [(r.description, r.combined_degree) for r in graph.relationships] == [("sells rye to", 2)]
-    assert graph.components == (tuple(sorted(entity.id for entity in graph.entities)),)
     assert (history, graph.failures) == ([], ())
 
 

@@ -85,7 +85,7 @@ def test_the_third_time_half_the_findings_are_asked_for():
 @pytest.mark.parametrize(
     ("text", "finish", "words"),
     [
-        ("[]", "stop", "is no report"),
+        ("[]", "stop", "could not be read"),
         ('{"title":"The begi', "length", "cut off"),
         ("\n" * 200, "length", "repeated itself"),
         ("", "stop", "no answer"),
