@@ -148,9 +148,9 @@ async def open_model_side(project: ProjectFolder, ledger: Ledger | None, say: Sa
         say(notice)
     meter = Meter()
     engine = Ledgered(raw, ledger, UNUSABLE if retry_failed else frozenset(), meter)
-    card = replace(engine.card, tiny=engine.card.tiny or _is_known_tiny(engine.card.name))
-    model = Model(generate=engine.generate, card=card, counter=counter, temperature=settings.engine.temperature, seed=settings.engine.seed)
     try:
+        card = replace(engine.card, tiny=engine.card.tiny or _is_known_tiny(engine.card.name))
+        model = Model(generate=engine.generate, card=card, counter=counter, temperature=settings.engine.temperature, seed=settings.engine.seed)
         embedder = await open_embedder(project, say, start)
     except BaseException:
         await engine.close()
@@ -177,10 +177,10 @@ async def _served(project: ProjectFolder, settings: Settings, start: Start) -> t
     vllm, say = VLLM(settings.engine), start.say
     try:
         verdict = await probe(vllm, settings.engine, project.index / "run" / "probe.json", start=start)
+        counter = own_counter(verdict)
     except BaseException:
         await vllm.close()
         raise
-    counter = own_counter(verdict)
     say(f"Model: {verdict.card.name} at {settings.engine.url} ({verdict.card.form} constraints, window {verdict.card.context_tokens:,} tokens)")
     return Patient(vllm, settings.engine, counter=counter, say=say), counter, verdict.messages
 

@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import regex
 
-from graphrag_local.errors import SettingsError
 from graphrag_local.ids import chunk_id
 from graphrag_local.records import Chunk, Document
 from graphrag_local.settings import ChunksSettings
@@ -209,10 +208,6 @@ def _next(text: str, start: int) -> int:
 def windows(text: str, settings: ChunksSettings, models: Path) -> Spans:
     """Windows of `window_tokens` cl100k tokens, each beginning `overlap_tokens` before the end of the one before; ends moved to the next grapheme."""
     stride = settings.window_tokens - settings.overlap_tokens
-    if stride < 1:
-        hint = "Lower chunks.overlap_tokens or raise chunks.window_tokens."
-        sizes = f"({settings.overlap_tokens}) is not smaller than chunks.window_tokens ({settings.window_tokens})"
-        raise SettingsError(f"chunks.overlap_tokens {sizes}.", hint=hint)
     encoding = cl100k(models)
     shown = _SURROGATE.sub("\ufffd", text)
     tokens = encoding.encode_ordinary(shown)

@@ -24,8 +24,6 @@ def command_text(command: str, path: Path, options: Options, *, pages: int, page
         words = [word.replace("{path}", str(path)) for word in shlex.split(command)]
     except ValueError as error:
         raise ReadProblem(f"was not given to documents.ocr_command, which cannot be split into words ({error})") from error
-    if "{path}" not in command or not words:
-        raise ReadProblem("was not given to documents.ocr_command, which lacks the word {path}")
     limit_s = page_s * max(1, pages)
     try:
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:

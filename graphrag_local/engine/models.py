@@ -103,7 +103,11 @@ class Catalogue:
             raise ModelMissing("The packaged models.toml is missing.", hint="Reinstall graphrag-local.")
         root = root or models_folder()
         own = extra or root / "models.toml"
-        tables = _read(packaged) | (_read(own) if extra or own.is_file() else {})
+        try:
+            tables = _read(packaged) | (_read(own) if extra or own.is_file() else {})
+        except PermissionError as error:
+            hint = f"Set {ENVIRONMENT_VARIABLE} to a folder that you may read."
+            raise UsageError(f"The models folder {root} cannot be read: {error.strerror}.", hint=hint) from error
         return cls(entries=tuple(tables.values()), root=root)
 
     def about(self, name: str) -> ModelEntry | None:

@@ -56,6 +56,7 @@ class Program:
     def __init__(self, folder: Path, server: ModelServer | None = None, settings: Mapping[str, object] | None = None) -> None:
         self.folder, self._server = folder, server
         self.settings: dict[str, object] = {**PLAIN, **({"engine.url": server.url} if server else {}), **(settings or {})}
+        self.under: tuple[str, ...] = ()  # a command that runs the command, such as setpriv; then each is a process of its own
         self.input.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -98,7 +99,7 @@ class Program:
     def run(self, *args: str, process: bool = False, environment: Mapping[str, str] | None = None, timeout_s: float = 120) -> Done:
         """Run one command to its end. Options that take a value are written --name=value."""
         line = self.arguments(*args)
-        if process or environment:
+        if process or environment or self.under:
             with self.start(*args, environment=environment) as child:
                 out, err = child.communicate(timeout=timeout_s)
             return Done(child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
@@ -107,7 +108,7 @@ class Program:
     def start(self, *args: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start one command as a process of its own, to be watched, interrupted or killed."""
         return subprocess.Popen(
-            [sys.executable, "-m", "graphrag_local", *self.arguments(*args)],
+            [*self.under, sys.executable, "-m", "graphrag_local", *self.arguments(*args)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env={**os.environ, **(environment or {})},
         )  # fmt: skip
 

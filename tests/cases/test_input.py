@@ -13,7 +13,7 @@ import pytest
 
 from graphrag_local.records import Chunk, Document
 from tests.cases.program import Program, program
-from tests.documents.making import as_nobody, pdf
+from tests.documents.making import pdf
 
 PEOPLE = {"fixture_pattern": {"entities": ["Tova Sand|Emil Rask|Ruth Holm", "Kvarnby|Lindö"], "types": ["person", "geo"], "relate": "chain"}}
 RULES = "The lock keeper is Tova Sand.\n\nShe opens the lock at Kvarnby at six in the morning, and in\nwinter at eight.\n\nEmil Rask has the second key.\n"
@@ -235,15 +235,12 @@ def test_what_cannot_be_read_any_more_is_kept(as_other, spoil: Callable[[Program
 
 
 @pytest.fixture
-def as_other():
-    """A project of a user who is not root, for whom files can be unreadable, and its files."""
+def as_other(tmp_path):
+    """A project for whose commands files can be unreadable, also where root runs the tests, and its files."""
     files = {"a.txt": "Tova Sand of Kvarnby.", "b.txt": "Emil Rask came.", "shut/c.txt": "Ruth Holm went."}
-    folder = Path("/tmp") / f"graphrag cases {os.getpid()}"
-    folder.mkdir()
-    if os.geteuid() == 0:
-        os.chown(folder, 65534, 65534)
-    try:
-        with as_nobody(), program(folder, files, PEOPLE) as it:
-            yield it, files
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with program(tmp_path, files, PEOPLE) as it:
+        if os.geteuid() == 0:
+            if shutil.which("setpriv") is None:
+                pytest.skip("no file is unreadable for root, and there is no setpriv to give that up")
+            it.under = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search")
+        yield it, files

@@ -136,7 +136,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_the_ocr_command(tmp_path):
     assert time.time() - begun.stat().st_mtime < 20
 
 
-@pytest.mark.parametrize("command", ["no-such-program {path}", "ocr", "ocr 'unclosed {path}"])
+@pytest.mark.parametrize("command", ["no-such-program {path}", "ocr 'unclosed {path}"])
 def test_an_ocr_command_that_cannot_run_is_reported(tmp_path, command):
     """A missing program or a wrong command line is told in the file's reason."""
     assert "documents.ocr_command" in reason(read(tmp_path, "scan.pdf", pdf([""]), ocr_command=command))
