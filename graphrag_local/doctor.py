@@ -13,10 +13,12 @@ from graphrag_local.project import ProjectFolder
 from graphrag_local.prompting import Message
 from graphrag_local.store.generations import current_id
 from graphrag_local.store.reading import damages
+from graphrag_local.text import BYTES_PER_TOKEN
 from graphrag_local.wiring import open_model_side
 
 LOW_DISK_MB = 500
 SPEED_TOKENS = 32
+REPLY_SHARE = 1.6  # tokens of replies for each token of the collection, measured (DECISIONS, Costs)
 
 
 def _row(what: str, state: str, found: str, hint: str = "") -> dict[str, Any]:
@@ -78,7 +80,7 @@ async def _model_side(project: ProjectFolder) -> list[dict[str, Any]]:
         else:
             hint = f"Copy the model's folder, or only its tokenizer.json and config.json, to {models_folder() / card.name.rpartition('/')[2]}."
             rows.append(_row("token counts", "warn", f"{side.model.counter.name}: budgets are kept cautiously", hint))
-        rows.append(await _speed(side.model))
+        rows.append(await _speed(side.model, project))
         if embedder.dimension:
             return [*rows, _row("embedder", "ok", f"{embedder.name} ({embedder.revision}), {embedder.dimension} numbers")]
         wanted = project.settings.vectors.kind == "none"
@@ -88,7 +90,8 @@ async def _model_side(project: ProjectFolder) -> list[dict[str, Any]]:
         await side.close()
 
 
-async def _speed(model: Any) -> dict[str, Any]:
+async def _speed(model: Any, project: ProjectFolder) -> dict[str, Any]:
+    """How fast one reply comes, and what that means for a first index of the whole collection."""
     question = (Message(role="user", content="Count from one upwards, in words."),)
     began = time.monotonic()
     try:
@@ -98,7 +101,18 @@ async def _speed(model: Any) -> dict[str, Any]:
             return _row("speed", "fail", str(error), error.hint)
         reply = getattr(error, "reply", None)
     tokens = reply.usage.completion_tokens if reply is not None else SPEED_TOKENS
-    return _row("speed", "ok", f"{tokens / max(time.monotonic() - began, 1e-3):.0f} tokens/s for one request alone")
+    speed = tokens / max(time.monotonic() - began, 1e-3)
+    return _row("speed", "ok", f"{speed:.3g} tokens/s for one request alone{_whole(project, speed)}")
+
+
+def _whole(project: ProjectFolder, speed: float) -> str:
+    try:
+        text = sum(file.size for file in scan(project.input_root, project.settings.documents).found) / BYTES_PER_TOKEN
+    except GraphragError:
+        return ""
+    minutes = text * REPLY_SHARE / speed / 60
+    at_once = project.settings.engine.concurrency
+    return f"; a first index of about {text:,.0f} tokens: {minutes:,.0f} minutes if it answers one at a time, {minutes / at_once:,.0f} if {at_once} as fast as one"
 
 
 def _index(project: ProjectFolder) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 
 import pytest
@@ -220,7 +221,10 @@ def test_doctor_finds_nothing_wrong_with_a_sound_project(town):
     assert not [row for row in done.json if row["state"] == "fail"]
     assert "local-model" in rows["model"]["found"] or "tokenizer" in rows["model"]["found"]
     assert rows["token counts"]["hint"]
-    assert "tokens/s" in rows["speed"]["found"]
+    size = sum(path.stat().st_size for path in (town / "input").rglob("*") if path.is_file())
+    speed, tokens, alone = re.match(r"([\d.e+]+) tokens/s .* about ([\d,]+) tokens: ([\d,]+) minutes", rows["speed"]["found"]).groups()
+    assert int(tokens.replace(",", "")) == round(size / 4.6)
+    assert int(alone.replace(",", "")) == pytest.approx(1.6 * size / 4.6 / float(speed) / 60, abs=1)
 
 
 def test_doctor_says_what_is_wrong_and_what_to_do(tmp_path):
