@@ -86,3 +86,27 @@ def test_killed_in_the_switch_to_the_new_index(tmp_path, undisturbed):
         assert set(states) <= {old, undisturbed}
         assert it.index().json["digest"] == undisturbed
         assert max(work_of(it.server).values()) <= 2
+
+
+def test_killed_while_texts_are_embedded_anew(tmp_path):
+    """A kill in the middle of the change to another embedder leaves the index all with the old one; the next run is all with the new one, without a chat."""
+    script = {**HENK, "embedders": {"old": {"dimension": 8, "vector": "sha256"}, "new": {"dimension": 8, "vector": "sha256 of reversed text"}}}
+    with program(tmp_path, NOTES, script) as it:
+        it.settings |= WITH_VECTORS | {"vectors.batch": 2, "vectors.model": "old"}
+        first = it.index().json
+        since = len(it.server.log)
+        it.settings["vectors.model"] = "new"
+        it.server.set_script({**script, "rules": [{"on": "embed", "do": {"reply": "valid", "delay_s": 0.3}}]})
+        before = len([r for r in it.server.requests("embed") if r.ended])
+        with it.start("index", "--json") as child:
+            it.server.wait_for("embed", before + 4, timeout_s=60)
+            child.kill()
+        it.server.set_script(script)
+        assert (it.status()["generation"], it.status()["models"]["embedder"]) == (first["generation"], "old")
+        assert it.run("query", QUESTION, "--json", "--mode=basic").code == 1
+        it.settings["vectors.model"] = "old"
+        assert it.query(QUESTION, "--mode=basic")["generation"] == first["generation"]
+        it.settings["vectors.model"] = "new"
+        assert it.index().code == 0
+        assert it.status()["models"]["embedder"] == "new"
+        assert {r.purpose for r in it.server.log[since:]} & {"extract", "describe", "report"} == set()
