@@ -16,6 +16,7 @@ NOTES = {f"entry{n:02}.txt": f"Entry {n}: Henk{n} opened Sluice{n} for Henk{n + 
 HENK = {"fixture_pattern": {"entities": [r"\bHenk\d+\b", r"\bSluice\d+\b"], "types": ["person", "geo"], "relate": "chain"}}
 QUESTION = "Who is Henk1?"
 DELAYED = {**HENK, "rules": [{"on": "any", "do": {"reply": "valid", "delay_s": 0.15}}]}
+AT_ONCE = 2
 WITH_VECTORS = {"vectors.kind": "server", "vectors.model": "vec"}
 
 
@@ -38,7 +39,7 @@ def undisturbed(tmp_path_factory):
 def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, purpose, count, old):
     """kill -9 in any stage: the old index answers, `status` says where it was, the next run asks for what is missing and ends as if undisturbed."""
     with program(tmp_path, dict(list(NOTES.items())[:6]) if old else NOTES, HENK) as it:
-        it.settings |= WITH_VECTORS
+        it.settings |= WITH_VECTORS | {"engine.concurrency": AT_ONCE}
         if old:
             it.index()
             it.put(NOTES)
@@ -46,7 +47,6 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, purpose, count
         before = len([r for r in it.server.requests(purpose) if r.ended])
         with it.start("index", "--json") as child:
             it.server.wait_for(purpose, before + count, timeout_s=60)
-            in_flight = max(r.in_flight for r in it.server.log)
             child.kill()
         done = it.run("query", QUESTION, "--json", "--mode=basic")
         assert done.code == (0 if old else 1)
@@ -56,7 +56,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, purpose, count
         assert (again.code, again.json["digest"]) == (0, undisturbed)
         assert it.status()["interrupted"] is None
         work = work_of(it.server)
-        assert sum(times - 1 for times in work.values()) <= in_flight + 1
+        assert sum(times - 1 for times in work.values()) <= 2 * AT_ONCE  # as many again may have come and be on their way to the disk
         assert not [path for path in (tmp_path / "index").rglob("*") if ".tmp" in path.name or path.name.startswith(".building")]
         assert len(list((tmp_path / "index" / "generations").iterdir())) <= 2
 
