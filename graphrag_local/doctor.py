@@ -14,7 +14,7 @@ from graphrag_local.prompting import Message
 from graphrag_local.store.generations import current_id
 from graphrag_local.store.reading import damages
 from graphrag_local.text import BYTES_PER_TOKEN
-from graphrag_local.wiring import open_model_side
+from graphrag_local.wiring import ModelSide, open_model_side
 
 LOW_DISK_MB = 500
 SPEED_TOKENS = 32
@@ -80,7 +80,7 @@ async def _model_side(project: ProjectFolder) -> list[dict[str, Any]]:
         else:
             hint = f"Copy the model's folder, or only its tokenizer.json and config.json, to {models_folder() / card.name.rpartition('/')[2]}."
             rows.append(_row("token counts", "warn", f"{side.model.counter.name}: budgets are kept cautiously", hint))
-        rows.append(await _speed(side.model, project))
+        rows.append(await _speed(side, project))
         if embedder.dimension:
             return [*rows, _row("embedder", "ok", f"{embedder.name} ({embedder.revision}), {embedder.dimension} numbers")]
         wanted = project.settings.vectors.kind == "none"
@@ -90,28 +90,32 @@ async def _model_side(project: ProjectFolder) -> list[dict[str, Any]]:
         await side.close()
 
 
-async def _speed(model: Any, project: ProjectFolder) -> dict[str, Any]:
+async def _speed(side: ModelSide, project: ProjectFolder) -> dict[str, Any]:
     """How fast one reply comes, and what that means for a first index of the whole collection."""
     question = (Message(role="user", content="Count from one upwards, in words."),)
     began = time.monotonic()
     try:
-        reply = await model.generate(Request(messages=question, constraint=FreeText(), max_tokens=SPEED_TOKENS, purpose="probe", priority=0))
+        request = Request(messages=question, constraint=FreeText(), max_tokens=SPEED_TOKENS, purpose="probe", priority=0)
+        tokens = (await side.model.generate(request)).usage.completion_tokens
     except GraphragError as error:
         if getattr(error, "outcome", "") != "cut_off":
             return _row("speed", "fail", str(error), error.hint)
-        reply = getattr(error, "reply", None)
-    tokens = reply.usage.completion_tokens if reply is not None else SPEED_TOKENS
+        tokens = SPEED_TOKENS  # it wrote all it was allowed to
     speed = tokens / max(time.monotonic() - began, 1e-3)
-    return _row("speed", "ok", f"{speed:.3g} tokens/s for one request alone{_whole(project, speed)}")
+    return _row("speed", "ok", f"{speed:.3g} tokens/s for one request alone{_whole(project, speed, _at_once(side, project))}")
 
 
-def _whole(project: ProjectFolder, speed: float) -> str:
+def _at_once(side: ModelSide, project: ProjectFolder) -> int:
+    """How many requests the model works on together at most: rows of a batch in this process, requests in flight to a server."""
+    return project.settings.engine.batch if side.kind == "embedded" else project.settings.engine.concurrency
+
+
+def _whole(project: ProjectFolder, speed: float, at_once: int) -> str:
     try:
         text = sum(file.size for file in scan(project.input_root, project.settings.documents).found) / BYTES_PER_TOKEN
     except GraphragError:
         return ""
     minutes = text * REPLY_SHARE / speed / 60
-    at_once = project.settings.engine.concurrency
     return f"; a first index of about {text:,.0f} tokens: {minutes:,.0f} minutes if it answers one at a time, {minutes / at_once:,.0f} if {at_once} as fast as one"
 
 

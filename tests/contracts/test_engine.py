@@ -186,7 +186,8 @@ def test_closing_twice_is_allowed(using):
     """An engine can be closed more than once."""
 
     async def work(engine):
-        await engine.generate(asking())
+        reply = await engine.generate(asking())
         await engine.close()
+        return reply
 
-    using(work)
+    assert using(work).text

@@ -169,9 +169,11 @@ def test_texts_are_clean():
 
 @given(st.text(max_size=200))
 def test_any_reply_is_read_or_refused(text):
-    """Reading never fails in another way than ValueError."""
+    """Reading never fails in another way than ValueError, and what is read has a title and cites its context only."""
     for form in FORMS:
         try:
-            parse(form, text, IDS)
+            draft = parse(form, text, IDS)
         except ValueError:
             continue
+        assert draft.title
+        assert {source for finding in draft.findings for source in finding.sources} <= set(IDS.values())
