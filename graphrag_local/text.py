@@ -5,8 +5,9 @@ All functions are pure, know every script, and give character offsets into the t
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from opencc import OpenCC
 
@@ -32,6 +33,7 @@ UNSEEN = f"{DIRECTION_MARKS}{_TATWEEL}{_VOWEL_SIGNS}"  # for a character class: 
 _UNSEEN = re.compile(f"(?![\u200b\u2060])[{UNSEEN}]")  # a zero-width space parts words (Khmer, Thai)
 # Colours and titles for terminals, then control characters that are no white space.
 CONTROLS = "\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b\n]{0,300}(?:\x07|\x1b\\\\)|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(f"{CONTROLS}|[\ud800-\udfff]")
 _QUOTES = str.maketrans("’‘ʼ´`“”„«»‐‑–", "'''''\"\"\"\"\"---")
 _CJK = "\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
@@ -150,7 +152,7 @@ def words(text: str) -> Iterator[str]:
 
     As in `name_key`, Arabic vowel signs and stretching, direction marks and joiners do not count, and Chinese characters are simplified.
     """
-    folded = _UNSEEN.sub("", unicodedata.normalize("NFKC", text).translate(_QUOTES).casefold())
+    folded = _UNSEEN.sub("", unicodedata.normalize("NFKC", _SURROGATE.sub(" ", text)).translate(_QUOTES).casefold())
     folded = _simplified().convert(folded) if _HAN.search(folded) else folded
     for match in _WORD.finditer(folded):
         yield match.group() if match.group().isascii() else "".join(map(_ascii_digit, match.group()))
@@ -191,3 +193,157 @@ def place_of(document: Document, start: int) -> str:
     if document.format not in _AS_IN_FILE or not label.startswith("line "):
         return label if before else ""
     return f"line {int(label.removeprefix('line ')) + document.text.count(chr(10), begin, start)}"  # a head that was cut off moves the lines
+
+
+# --- words with their places, and the names that they make
+
+
+class PlacedWord(NamedTuple):
+    """A word of a text: its folded form, its place, and whether it begins with a capital. `bare` scripts have no capitals."""
+
+    key: str
+    start: int
+    end: int
+    capital: bool
+    bare: bool
+
+
+# Scripts without spaces give single characters; of Indic scripts vowel signs, of others combining marks belong to the word.
+_UNSPACED = f"{_CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+_LETTERS = f"(?:[^\\W_{_UNSPACED}]+|[\u0300-\u036f\u0591-\u05c7{_VOWEL_SIGNS}{_TATWEEL}\u0900-\u0963\u0966-\u0dff\u200c\u200d\u00ad]+)"
+_PLACED = re.compile(f"[{_UNSPACED}]|{_LETTERS}+(?:['’ʼ]{_LETTERS}+)*")
+_PLAIN_WORD = re.compile("[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
+_ACCENTS = re.compile(f"[\u0300-\u036f\u0591-\u05c7{UNSEEN}'’ʼ]")
+_PLAIN = str.maketrans({"ø": "o", "æ": "ae", "œ": "oe", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i", "أ": "ا", "إ": "ا", "آ": "ا", "ى": "ي"})
+# Small words that join the words of a name, and those that a name does not begin or end with when it is made shorter.
+JOINERS = frozenset("of the de la las los le les du des del della dei di da do dos das van von zu zur zum der den af av ter ten bin ibn al el for".split())
+INSIDE = JOINERS | frozenset("and und et y e och og at in on to a an with by from as is was".split())
+ARTICLES = frozenset(("the", "a", "an"))
+_JOINT = re.compile(r" ?[-‐‑&/] ?|[ \t]?\n?")
+_OPENING = re.compile("(?:^|[.!?…:;\n])[\\s\"'“”„«»‘’(\\[{*#>–—-]*$")
+_QUOTED = re.compile('[“"]([^“”"\n]{2,60})[”"]|«([^«»\n]{2,60})»|《([^《》\n]{1,60})》|「([^「」\n]{1,60})」|『([^『』\n]{1,60})』|„([^„“”\n]{2,60})[“”]')
+
+
+@lru_cache(maxsize=1 << 17)
+def word_key(word: str) -> str:
+    """A word as it is compared when names are linked: as in `name_key`, and without accents, apostrophes and an English possessive."""
+    folded = unicodedata.normalize("NFKC", word).casefold()
+    folded = folded[:-2] if folded.endswith(("'s", "’s")) and len(folded) > 3 else folded
+    if not folded.isascii():
+        folded = unicodedata.normalize("NFKC", _ACCENTS.sub("", unicodedata.normalize("NFKD", folded))).translate(_PLAIN)
+        folded = _simplified().convert(folded) if _HAN.search(folded) else "".join(map(_ascii_digit, folded))
+    return folded.replace("'", "") or word
+
+
+def placed_words(text: str) -> list[PlacedWord]:
+    """The words of a text in order, with their places; characters of scripts without spaces stand alone."""
+    found = []
+    for match in (_PLAIN_WORD if text.isascii() else _PLACED).finditer(text):
+        start, end = match.span()
+        key, capital, bare = _shape(match.group())
+        found.append(PlacedWord(key, start, end, capital, bare))
+    return found
+
+
+@lru_cache(maxsize=1 << 17)
+def _shape(word: str) -> tuple[str, bool, bool]:
+    """A word's key, whether it begins with a capital, and whether its script has none."""
+    first = word[0]
+    bare = first.lower() == first.upper()
+    return word_key(word), not bare and first != first.lower(), bare
+
+
+def phrases(text: str, usual: Container[str] = (), words: list[PlacedWord] | None = None) -> list[tuple[int, int]]:
+    """What looks like a name: runs of words with capitals, joined by at most two small words, and what stands in quotes, as (start, end).
+
+    `usual` are folded words that are mostly written small: a run does not begin with one of them, nor is one of them a name. Scripts without capitals have
+    names by their quotes only. `words` are the placed words of the text, where they are known.
+    """
+    words = placed_words(text) if words is None else words
+    found = []
+    run: list[PlacedWord] = []
+    small = 0
+    for word in words:
+        joined = bool(run) and _joins(text, run[-1], word)
+        digits = word.key.isdecimal() and len(word.key) <= 2
+        if word.capital or (joined and not small and digits):
+            if not joined:
+                found += _run(text, run, usual)
+                run = []
+            run.append(word)
+            small = 0
+        elif joined and small < 2 and word.key in JOINERS:
+            run.append(word)
+            small += 1
+        else:
+            found += _run(text, run, usual)
+            run, small = [], 0
+    found += _run(text, run, usual)
+    found += [(match.start(group), match.end(group)) for match in _QUOTED.finditer(text) for group in (match.lastindex or 0,)]
+    return sorted(set(found))
+
+
+def _joins(text: str, before: PlacedWord, word: PlacedWord) -> bool:
+    """Whether only what may stand inside a name is between two words: a blank, a hyphen, a line's end, or the stop of an initial or abbreviation."""
+    gap = text[before.end : word.start]
+    if gap in (" ", "-"):
+        return True
+    if gap[:1] == ".":
+        return (len(before.key) == 1 or before.key in _ABBREVIATIONS) and gap in (".", ". ")
+    return len(gap) <= 3 and _JOINT.fullmatch(gap) is not None
+
+
+def _run(text: str, run: list[PlacedWord], usual: Container[str]) -> list[tuple[int, int]]:
+    """The place of a run, without articles and small words at its ends, and without the usual words that open a sentence."""
+    begin, end = 0, len(run)
+    opens = bool(run) and _OPENING.search(text, max(0, run[0].start - 20), run[0].start) is not None
+    while begin < end and (not run[begin].capital or run[begin].key in ARTICLES or (opens and begin < end - 1 and run[begin].key in usual)):
+        begin += 1
+    while end > begin and not run[end - 1].capital and not run[end - 1].key.isdecimal():
+        end -= 1
+    if end == begin or (end == begin + 1 and (run[begin].key in usual or len(run[begin].key) < 2)):
+        return []
+    return [(run[begin].start, run[end - 1].end)]
+
+
+# What stands between a subject and what is said of it: forms of "to be", and the marks that open an apposition.
+_IS = (
+    "is was are were ist war sind waren est était etait fut sont étaient es fue era son eran è fu sono é foi eram jest był była было быть является был была "
+    "были являлся является هو هي كان كانت هم är var er on oli adalah ialah là"
+).split()
+_SUBJECT_ENDS = re.compile(rf"\s(?:{'|'.join(_IS)})(?=\s)|[是為为](?=.)|\s*[(（,，،]|\s[—–-]\s|は")
+_COPULA = re.compile(rf"\s(?:{'|'.join(_IS)})(?=\s)|[是為为](?=.)|\s[—–-]\s|は")
+_DEFINES = re.compile(r"\s*[(（]|\s\w+\s(?:an?|the|one|ein|eine|der|die|das|une?|la|le|una?|el|il|um|uma)\s|\s[—–]\s|是|は")
+LONGEST_HEAD = 9  # words
+
+
+def heads(sentence: str) -> list[tuple[int, int]]:
+    """The subject that a first sentence begins with, as at most two (start, end): what stands before the first verb, bracket or comma, and before the
+    verb. A single word before a comma and a capital begins a list ("Love, Honor and Obey") and is none."""
+    found = []
+    for pattern in (_SUBJECT_ENDS, _COPULA):
+        match = pattern.search(sentence)
+        words = placed_words(sentence[: match.start()]) if match else []
+        limit = 2 * LONGEST_HEAD if words and words[0].bare else LONGEST_HEAD
+        listed = match is not None and len(words) == 1 and match.group().strip() in ",，،" and sentence[match.end() :].lstrip()[:1].isupper()
+        if 0 < len(words) <= limit and not listed and any(word.capital or word.bare for word in words):
+            found.append((words[0].start, words[-1].end))
+    return list(dict.fromkeys(found))
+
+
+_BRACKETS = re.compile("[(（][^()（）]*[)）]")
+
+
+def also_called(sentence: str) -> list[tuple[int, int]]:
+    """Further names of the subject of a first sentence: those between its first comma and its verb, outside brackets ("…, known as …, is")."""
+    plain = _BRACKETS.sub(lambda match: " " * len(match.group()), sentence)
+    verb = _COPULA.search(plain)
+    comma = re.search("[,，،]", plain[: verb.start()]) if verb else None
+    if verb is None or comma is None or verb.start() > 300:
+        return []
+    return [(begin, end) for begin, end in phrases(plain[: verb.start()]) if begin > comma.start()]
+
+
+def defines(sentence: str, end: int) -> bool:
+    """Whether a sentence goes on after its subject as articles of reference books do: a bracket, a dash, or a verb with an article."""
+    return _DEFINES.match(sentence, end) is not None

@@ -8,8 +8,9 @@ from graphrag_local.engine.base import Model
 from graphrag_local.errors import EngineHung, EngineRefused, reason_of
 from graphrag_local.extraction.canonical import make_canonical
 from graphrag_local.extraction.extract import Extractor, extract_chunk
+from graphrag_local.extraction.fast import extract_fast
 from graphrag_local.extraction.ground import settle
-from graphrag_local.flow import Progress, for_each
+from graphrag_local.flow import Progress, for_each, in_thread
 from graphrag_local.prompting import Prompt
 from graphrag_local.records import Chunk, Extraction, Failed
 from graphrag_local.settings import ExtractionSettings
@@ -37,6 +38,8 @@ async def extract(
     limit: int,
 ) -> Extracted:
     """The extractions of all chunks (sorted by document, then place); `paths` maps document ids to paths for messages."""
+    if settings.method == "fast":
+        return await _fast(chunks, progress)
     extractor = Extractor(model=model, prompt=prompts["extract"], glean_prompt=prompts["glean"], settings=settings)
     if chunks:
         extractor.check_window()
@@ -59,6 +62,13 @@ async def extract(
     order = [chunk.id for chunk in chunks if chunk.id in found]
     failures.sort(key=lambda failure: (failure.input, failure.input_id, failure.reason))
     return Extracted(extractions=tuple(found[key] for key in order), failures=tuple(failures), quote=extractor.quote)
+
+
+async def _fast(chunks: Sequence[Chunk], progress: Progress) -> Extracted:
+    """The same without a model."""
+    progress.begin(STAGE, len(chunks))
+    found = await in_thread(lambda go_on: extract_fast(chunks, advance=lambda: progress.advance(STAGE, done=1), go_on=go_on))
+    return Extracted(extractions=found, failures=(), quote=True)
 
 
 async def _one_chunk(chunk: Chunk, extractor: Extractor, found: dict[str, Extraction]) -> tuple[Failed, ...]:

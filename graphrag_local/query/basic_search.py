@@ -2,10 +2,10 @@
 
 from graphrag_local.engine.base import Embedder
 from graphrag_local.errors import ContextOverflow, ReplyInvalid
-from graphrag_local.query.context import Writer
+from graphrag_local.query.context import Ref, Writer
 from graphrag_local.query.inquiry import TRIES, Inquiry, Paragraph
 from graphrag_local.query.mapreduce import write
-from graphrag_local.query.retrieve import nearest_chunks
+from graphrag_local.query.passages import passages
 from graphrag_local.query.windows import LINE_SHARE, filled, smaller_budget
 
 
@@ -13,9 +13,9 @@ async def answer(inquiry: Inquiry, embedder: Embedder) -> list[Paragraph]:
     """The paragraphs of an answer from the best passages; none when the model says that they do not answer."""
     settings, view, counter = inquiry.settings, inquiry.view, inquiry.model.counter
     budget = inquiry.room("answer", wanted=settings.window_tokens, reply=inquiry.reply_tokens(settings.reply_tokens))
-    ranked = await nearest_chunks(inquiry.question, view, embedder, settings.top_chunks)
+    ranked = await passages(inquiry, embedder, settings.top_chunks)
     inquiry.notes += ranked.notes
-    writer = Writer(view, counter, budget // LINE_SHARE)
+    writer = Writer(view, counter, budget // LINE_SHARE, by_sentence=not inquiry.quotes)  # whoever quotes chooses a sentence of each piece anyway
     units = [writer.chunk(view.chunks[chunk_id]) for chunk_id, _ in ranked.hits]
     window = filled(units, budget, counter)
     if not window.ids:
@@ -31,6 +31,8 @@ async def answer(inquiry: Inquiry, embedder: Embedder) -> list[Paragraph]:
         window = less
         outcome = await write(inquiry, "answer", window, may_decline=may_decline)
     inquiry.notes.append(f"{len(window.units)} of {len(view.chunks)} passages read.")
+    if inquiry.trace:
+        inquiry.trace.window(view, "passages", window.ids, window.tokens, (Ref(kind="chunk", id=chunk_id) for chunk_id, _ in ranked.hits))
     if outcome.value is None and not outcome.uncited:
         raise ReplyInvalid(f"The model gave no usable answer, asked {TRIES} times.", outcome="invalid")
     return outcome.value or []

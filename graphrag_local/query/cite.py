@@ -7,28 +7,35 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from graphrag_local.answers import AnswerSentence, Citation, Source
 from graphrag_local.query.context import Ref
 from graphrag_local.query.inquiry import Paragraph
 from graphrag_local.query.view import View
-from graphrag_local.records import AnswerSentence, Citation, Document, Grounding, Source, Span
+from graphrag_local.records import Document, Grounding, Span
 from graphrag_local.text import neutralise, one_line, place_of, sentences, words
 
+NAMED = 3  # reports in a note
 _GROUNDING: dict[Grounding, int] = {"anchored": 0, "composed": 1, "unanchored": 2}
 # Groups of ids that a model writes into its text, although citing has a field of its own; and bare numbers, which would look like our markers.
 _ONE_ID = r"[RECSKD]\s?\d{1,6}(?:\s*[-–]\s*[RECSKD]?\s?\d{1,6})?"
-_WRITTEN_IDS = re.compile(rf"\s*(?:\[|\(also)(?=[^\])]*\d)(?:\s*(?:{_ONE_ID}|\+\s?more|[,;]))+\s*[\])]", re.IGNORECASE)
+_WRITTEN_IDS = re.compile(rf"\s*(?:\[|\(also)(?=[^\])]*\d)(?:\s*(?:{_ONE_ID}|\+\s?more|[,;]))+\s*(?:[\])]|\Z)", re.IGNORECASE)
 _NUMBERED = re.compile(r"\[(\s*\d[\d\s,;–-]*)\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
-    """An answer's text with its `[n]` markers, what they open, and its sentences; `text` is empty when nothing could be kept."""
+    """An answer in pieces of text and `[n]` markers, what these open, and its sentences; there are no pieces when nothing could be kept."""
 
-    text: str
+    segments: tuple["Segment", ...]
     citations: tuple[Citation, ...]
     sentences: tuple[AnswerSentence, ...]
     stale: bool
     notes: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The text with its markers."""
+        return "".join(text for text, _ in self.segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,38 +48,79 @@ class Place:
     grounding: Grounding
 
 
-def compose(paragraphs: Sequence[Paragraph], view: View, max_spans: int) -> Composed:
-    """The answer from its paragraphs. Numbers count up in the order of first use; a paragraph that opens nowhere is dropped with a note."""
-    citations: dict[Ref, Citation] = {}
-    texts: list[str] = []
-    told: list[AnswerSentence] = []
-    homeless = 0
-    for paragraph in paragraphs:
+Segment = tuple[str, Citation | None]  # a piece of an answer's text: words, or one marker with what it opens
+
+
+class Composer:
+    """Puts an answer together paragraph by paragraph. Numbers count up in the order of first use; a paragraph that opens nowhere is left out."""
+
+    def __init__(self, view: View, max_spans: int) -> None:
+        self.segments: list[Segment] = []
+        self.sentences: list[AnswerSentence] = []
+        self.citations: dict[Ref, Citation] = {}
+        self.homeless = 0
+        self._view, self._max_spans = view, max_spans
+
+    def cite(self, ref: Ref, said: str) -> Citation | None:
+        """The citation of a reference, made at its first use; None where it opens nowhere."""
+        if ref not in self.citations and said and (sources := sources_of(ref, self._view, said, self._max_spans)):
+            self.citations[ref] = Citation(n=len(self.citations) + 1, kind=ref.kind, id=ref.id, title=title_of(ref, self._view), sources=sources)
+        return self.citations.get(ref)
+
+    def shown(self, text: str, refs: Sequence[Ref], said: str) -> list[Segment]:
+        """The pieces that a paragraph adds, whole or in part: its clean text so far, and markers of the references known so far."""
+        cited = [citation for ref in refs if (citation := self.cite(ref, said))]
+        gap = "\n\n" if self.segments else ""
+        return [(gap + text, None), *((f"{'' if number else ' '}[{citation.n}]", citation) for number, citation in enumerate(cited))]
+
+    def add(self, paragraph: Paragraph) -> tuple[int, ...]:
+        """Add a paragraph; the numbers that it cites, none where it is left out."""
         text = clean(paragraph.text)
-        for ref in paragraph.refs:
-            if ref not in citations and text and (sources := sources_of(ref, view, text, max_spans)):
-                citations[ref] = Citation(n=len(citations) + 1, kind=ref.kind, id=ref.id, title=title_of(ref, view), sources=sources)
-        numbers = tuple(citations[ref].n for ref in paragraph.refs if ref in citations)
+        segments = self.shown(text, paragraph.refs, text)
+        numbers = tuple(citation.n for _, citation in segments if citation)
         if not text or not numbers:
-            homeless += 1
-            continue
-        texts.append(f"{text} {''.join(f'[{number}]' for number in numbers)}")
-        told += [AnswerSentence(text=text[start:end], cites=numbers) for start, end in sentences(text)]
-    reports = (view.reports.get(ref.id) for ref in citations if ref.kind == "report")
-    plural = "paragraph has" if homeless == 1 else "paragraphs have"
+            self.homeless += 1
+            return ()
+        self.segments += segments
+        told = paragraph.sentences or tuple(AnswerSentence(text=text[start:end], cites=()) for start, end in sentences(text))
+        self.sentences += [replace(sentence, cites=numbers) for sentence in told]
+        return numbers
+
+
+def compose(paragraphs: Sequence[Paragraph], view: View, max_spans: int) -> Composed:
+    """The answer from its paragraphs; those that open nowhere are dropped with a note."""
+    composer = Composer(view, max_spans)
+    for paragraph in paragraphs:
+        composer.add(paragraph)
+    homeless = composer.homeless
+    reports = dict.fromkeys(ref.id for ref in composer.citations if ref.kind == "report" and ref.id in view.reports)
+    stale = [one_line(view.reports[id_].title) for id_ in reports if view.reports[id_].stale]
+    plural = ("paragraph has", "was") if homeless == 1 else ("paragraphs have", "were")
+    notes = (f"{homeless} {plural[0]} no source that opens at a passage and {plural[1]} dropped.",) if homeless else ()
     return Composed(
-        text="\n\n".join(texts),
-        citations=tuple(citations.values()),
-        sentences=tuple(told),
-        stale=any(report is not None and report.stale for report in reports),
-        notes=(f"{homeless} {plural} no source that opens at a passage and {'was' if homeless == 1 else 'were'} dropped.",) if homeless else (),
+        segments=tuple(composer.segments),
+        citations=tuple(composer.citations.values()),
+        sentences=tuple(composer.sentences),
+        stale=bool(stale),
+        notes=(*notes, *_from_before(stale)),
     )
 
 
+def _from_before(titles: Sequence[str]) -> tuple[str, ...]:
+    """A note that names the reports used that are from before a change."""
+    if not titles:
+        return ()
+    named = "; ".join(f"“{title}”" for title in titles[:NAMED]) + (f" and {len(titles) - NAMED:,} more" if len(titles) > NAMED else "")
+    return (f"From before a change of the documents: {named}. `graphrag-local index --settle` writes such reports anew.",)
+
+
 def clean(text: str) -> str:
-    """A model's text without anything that looks like a citation: groups of ids are taken out, numbers in square brackets become round ones."""
-    bare = _NUMBERED.sub(r"(\1)", _WRITTEN_IDS.sub("", one_line(text)))
-    return neutralise(bare).strip()
+    """A model's text without anything that looks like a citation: groups of ids are taken out, also one that breaks off at the end of the text, and
+    numbers in square brackets become round ones. Cleaning twice is cleaning once."""
+    text = one_line(text)
+    while (bare := _WRITTEN_IDS.sub("", text)) != text:  # one group inside another leaves a group
+        text = bare
+    return neutralise(_NUMBERED.sub(r"(\1)", bare)).strip()
 
 
 def title_of(ref: Ref, view: View) -> str:
@@ -144,10 +192,7 @@ def holds(view: View, place: Place) -> bool:
 def _overlap(places: Sequence[Place], view: View, said: str) -> dict[Place, float]:
     """How much of what was said each place says: the words they share, where a word that every place has counts little."""
     asked = set(words(said))
-    shared = {
-        place: asked.intersection(words(view.documents[place.document_id].text[place.span.start : place.span.end])) if asked else set()
-        for place in places
-    }
+    shared = {place: asked.intersection(words(view.documents[place.document_id].text[place.span.start : place.span.end])) if asked else set() for place in places}
     spread: dict[str, int] = {}
     for found in shared.values():
         for word in found:

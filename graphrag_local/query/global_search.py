@@ -1,7 +1,7 @@
 """global: the reports of one level of the hierarchy, every entity covered once, map-reduced (paper §3.1.6)."""
 
 from graphrag_local.errors import UsageError
-from graphrag_local.query import source_search
+from graphrag_local.query import dynamic, source_search
 from graphrag_local.query.context import Writer
 from graphrag_local.query.inquiry import Inquiry, Paragraph
 from graphrag_local.query.mapreduce import map_reduce, map_room
@@ -33,4 +33,6 @@ async def answer(inquiry: Inquiry, level: int) -> list[Paragraph]:
     if not inquiry.view.entities:
         inquiry.notes.append("The index has no entities, so the text itself was read.")
         return await source_search.answer(inquiry)
+    if inquiry.settings.dynamic:
+        return await dynamic.answer(inquiry, level)
     return await map_reduce(inquiry, level_windows(inquiry.view, level, map_room(inquiry), inquiry.model.counter))

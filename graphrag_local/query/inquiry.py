@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from graphrag_local.engine.base import Constraint, Gate, Grammar, Model, Reply, Request
+from graphrag_local.answers import AnswerSentence
+from graphrag_local.engine.base import Constraint, Gate, Grammar, Model, Reply, Request, Reranker
 from graphrag_local.errors import ContextOverflow, ReplyInvalid
 from graphrag_local.prompting import Message, Prompt
 from graphrag_local.query.context import Ref, shown_as
 from graphrag_local.query.language import LONGEST_INSTRUCTION, instruction
-from graphrag_local.query.schema import CHOICE_TOKENS, Uncited
+from graphrag_local.query.schema import CHOICE_TOKENS, Answered, Uncited
+from graphrag_local.query.trace import Trace
 from graphrag_local.query.view import View
 from graphrag_local.query.windows import Window, evidence_room, reply_room
 from graphrag_local.records import Usage
@@ -23,10 +25,21 @@ ITEM_TOKENS = 48  # of a point or paragraph of one short sentence: no more items
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """A paragraph of an answer before its citations are numbered."""
+    """A paragraph of an answer before its citations are numbered; `sentences` are those of its text where they were checked already."""
 
     text: str
     refs: tuple[Ref, ...]
+    sentences: tuple[AnswerSentence, ...] = ()
+
+
+class Ear(Protocol):
+    """Who listens to an answer in the making (see `telling`)."""
+
+    def hearing(self, read: Callable[[str], Answered], ids: Mapping[str, Ref], *, lines: bool, words: bool) -> Callable[[str], None]:
+        """What takes the text so far of a reply that is the answer; `lines`: it comes line by line, `words`: an unfinished line is worth showing."""
+
+    def progress(self, text: str) -> None:
+        """A sentence for the person who waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +66,10 @@ class Inquiry:
     prompts: Mapping[str, Prompt]
     settings: QuerySettings
     turn: int = 0
+    search: tuple[str, ...] = ()  # what passages are looked for by, where that is not the question (see `passages`)
+    reranker: Reranker | None = None
+    ear: Ear | None = None
+    trace: Trace | None = None
     usage: Usage = field(default_factory=Usage)
     notes: list[str] = field(default_factory=list)
 

@@ -5,12 +5,13 @@ under the threshold are left after that token, the best few are read all the sam
 collection does not answer. A server that gives no probabilities is believed its Y and N.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from graphrag_local.engine.base import Constraint, Request
+from graphrag_local.engine.base import Constraint, Grammar, Request
 from graphrag_local.errors import ContextOverflow, ReplyInvalid
 from graphrag_local.flow import map_ordered
 from graphrag_local.query.context import LETTERS, Ref, shown_as
@@ -59,7 +60,7 @@ async def map_reduce(inquiry: Inquiry, windows: Sequence[Window]) -> list[Paragr
         return []
     reduce_room(inquiry)  # a window too small for the last call is told before the first
     points = await _map(inquiry, windows)
-    return await _reduce(inquiry, points) if points else []
+    return await reduce(inquiry, points) if points else []
 
 
 # --- map
@@ -138,7 +139,15 @@ async def _map(inquiry: Inquiry, windows: Sequence[Window]) -> list[Point]:
     """The points of all windows, best first. Every second question goes through the windows backwards, so that the end of the last scan,
     which is what the server's cache still holds, comes first (design-review §6)."""
     forwards = inquiry.turn % 2 == 0
-    read = await map_ordered(windows if forwards else reversed(windows), lambda window: _read(inquiry, window), limit=IN_FLIGHT)
+    done = itertools.count(1)
+
+    async def one(window: Window) -> list[Reading]:
+        readings = await _read(inquiry, window)
+        if inquiry.ear:
+            inquiry.ear.progress(f"{next(done)} of {_windows(windows)} asked.")
+        return readings
+
+    read = await map_ordered(windows if forwards else reversed(windows), one, limit=IN_FLIGHT)
     readings = [reading for group in (read if forwards else reversed(read)) for reading in group]
     _stop_if_hopeless(inquiry, readings)
     gates = [reading.gate for reading in readings if reading.gate is not None]
@@ -147,11 +156,31 @@ async def _map(inquiry: Inquiry, windows: Sequence[Window]) -> list[Point]:
         if empty is not None and max(gates) - empty < inquiry.settings.refusal_margin:
             odds = f"the best has a probability of {max(gates):.2f}, a window without content {empty:.2f}"
             inquiry.notes.append(f"{_windows(readings)} asked, none answers the question: {odds}.")
+            _tell(inquiry, readings)
             return []
         readings = await _read_best(inquiry, readings)
     points = _points(readings, least=1 if inquiry.settings.refusal_margin > -1 else 0)
     _note(inquiry, readings, points)
+    _tell(inquiry, readings)
     return points
+
+
+def _tell(inquiry: Inquiry, readings: Sequence[Reading]) -> None:
+    """Write down, where there is a trace, what became of each window, and why nothing was taken from it."""
+    trace, view = inquiry.trace, inquiry.view
+    if trace is None:
+        return
+    for reading in readings:
+        gate = "" if reading.gate is None else f" of {reading.gate:.3f}"
+        why = {
+            "left": f"gate{gate} under {inquiry.settings.gate:g}",
+            "no": "the model says that it holds nothing on the question",
+            "unreadable": f"no usable reply in {TRIES} tries",
+            "too_long": "does not fit the model's window",
+        }.get(reading.kind, "")
+        refs = reading.window.ids.values()
+        told = {"cut": trace.cut(view, why, refs), "kept": []} if why else {"cut": [], "kept": trace.records(view, refs)}
+        trace.note("window", what="map", tokens=reading.window.tokens, gate=reading.gate, forced=reading.forced, points=len(reading.reply.items), **told)
 
 
 def _stop_if_hopeless(inquiry: Inquiry, readings: Sequence[Reading]) -> None:
@@ -206,7 +235,7 @@ def _quoted(inquiry: Inquiry, points: Sequence[Point]) -> list[Point]:
     return [each[place] for place in varied([(point.refs[0], point.score) for point in each], most, inquiry.view)]
 
 
-def _windows(readings: Sequence[Reading]) -> str:
+def _windows(readings: Sequence[Reading | Window]) -> str:
     return "1 window" if len(readings) == 1 else f"{len(readings)} windows"
 
 
@@ -269,7 +298,7 @@ def _collected(points: Sequence[Point], budget: int, inquiry: Inquiry) -> _Colle
     return _Collected(window=window, points=tuple(kept))
 
 
-async def _reduce(inquiry: Inquiry, points: Sequence[Point]) -> list[Paragraph]:
+async def reduce(inquiry: Inquiry, points: Sequence[Point]) -> list[Paragraph]:
     """One answer from the points; the points themselves where the model twice fails to write it; nothing where it says that they do not answer.
 
     It is asked whether they do only when every window was read against its own judgement.
@@ -287,6 +316,9 @@ async def _reduce(inquiry: Inquiry, points: Sequence[Point]) -> list[Paragraph]:
             collected = fewer
             with suppress(ContextOverflow):
                 answer = (await write(inquiry, "reduce", collected.window, may_decline=may_decline)).value
+    if inquiry.trace:
+        told = [{"text": point.text, "score": point.score, "gate": point.gate, "of": inquiry.trace.records(inquiry.view, point.refs)} for point in points]
+        inquiry.trace.note("points", points=told, fitted=len(collected.points))
     if len(collected.points) < len(points):
         inquiry.notes.append(f"The {len(collected.points)} best of {len(points)} points fitted into the final call.")
     if answer is not None:
@@ -295,8 +327,8 @@ async def _reduce(inquiry: Inquiry, points: Sequence[Point]) -> list[Paragraph]:
     return [Paragraph(text=point.text, refs=point.refs) for point in collected.points[: inquiry.settings.max_paragraphs]]
 
 
-async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: bool) -> Outcome[list[Paragraph]]:
-    """The paragraphs that the model writes from a window; none of them where it declines."""
+async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: bool, last: bool = True) -> Outcome[list[Paragraph]]:
+    """The paragraphs that the model writes from a window; none of them where it declines. `last`: they are the answer, so whoever listens hears them."""
     reply = inquiry.reply_tokens(inquiry.settings.reply_tokens)
     items = inquiry.items(inquiry.settings.max_paragraphs, reply)
     messages = inquiry.messages(prompt, items=items, may_decline=may_decline, text=window.text)
@@ -304,7 +336,11 @@ async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: b
     if not ids:
         inquiry.notes.append("There was nothing to quote.")
         return Outcome(value=[], gate=None)
-    outcome = await inquiry.ask(inquiry.request(messages, constraint, reply, gate=None, window=window), read)
+    request = inquiry.request(messages, constraint, reply, gate=None, window=window)
+    if inquiry.ear and last:
+        lines = isinstance(constraint, Grammar)
+        request = replace(request, heard=inquiry.ear.hearing(read, ids, lines=lines, words=lines and not inquiry.quotes))
+    outcome = await inquiry.ask(request, read)
     if outcome.value is None:
         inquiry.notes.append(f"The reply to {prompt!r} could not be used in {TRIES} tries: {outcome.problem}.")
         return Outcome(value=None, gate=None, problem=outcome.problem, uncited=outcome.uncited)

@@ -1,5 +1,8 @@
 """The HTTP service: `POST /v1/query`, `GET /healthz` (the process lives), `GET /readyz` (it can answer).
 
+With `"stream": true` an answer comes as server-sent events: `text` and `citation`, whose texts joined are the answer's, `sentence` with its verdict,
+`progress`, `restart` (what came so far does not count), and at last `done` with the whole answer object, or `error`.
+
 A running server notices a new generation at the next question; a question in progress stays on the one it began with. Requests from a page of
 another site are refused: the Host must be loopback or the configured host, and bodies are JSON of bounded size.
 """
@@ -7,16 +10,18 @@ another site are refused: the Host must be loopback or the configured host, and 
 import asyncio
 import contextlib
 import dataclasses
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from graphrag_local.answers import Event, turns_of
 from graphrag_local.errors import EngineError, GraphragError, IndexMissing, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.service import Asker
@@ -24,7 +29,7 @@ from graphrag_local.service import Asker
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 
 
-BODY = 'Send {"question": "…"}, with "mode" and "level" where wanted.'
+BODY = 'Send {"question": "…"}, with "mode", "level", "strict", "stream" and "history" where wanted.'
 
 
 class Question(BaseModel):
@@ -32,9 +37,12 @@ class Question(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    question: str = Field(min_length=1, max_length=20_000)
+    question: str = Field(min_length=1, max_length=200_000)
     mode: str = "global"
     level: int | None = Field(default=None, ge=0)
+    strict: bool = False
+    stream: bool = False
+    history: list[dict[str, Any]] = Field(default_factory=list, max_length=200)
 
 
 def create_app(project: ProjectFolder, stopping: Callable[[], bool] = lambda: False) -> FastAPI:
@@ -89,13 +97,16 @@ def create_app(project: ProjectFolder, stopping: Callable[[], bool] = lambda: Fa
         return JSONResponse(checks, status_code=200 if all(value == "ok" for value in checks.values()) else 503)
 
     @app.post("/v1/query")
-    async def query(body: Question, request: Request) -> JSONResponse:
-        answer = await _unless_gone(request, asker.ask(body.question, body.mode, body.level), stopping)
-        if answer is None:
-            return _error(503, "The service was stopped before the answer was there.", "Ask again when it runs.")  # or nobody is there to read it
-        return JSONResponse(dataclasses.asdict(answer))
+    async def query(body: Question, request: Request) -> Response:
+        return await (_streamed if body.stream else _whole)(request, asker, body, stopping)
 
     return app
+
+
+async def _whole(request: Request, asker: Asker, body: Question, stopping: Callable[[], bool]) -> Response:
+    """The answer object."""
+    answer = await _unless_gone(request, asker.ask(body.question, body.mode, body.level, strict=body.strict, history=turns_of(body.history)), stopping)
+    return _stopped() if answer is None else JSONResponse(dataclasses.asdict(answer))
 
 
 async def _unless_gone(request: Request, work: Awaitable[Any], stopping: Callable[[], bool]) -> Any:
@@ -110,8 +121,65 @@ async def _unless_gone(request: Request, work: Awaitable[Any], stopping: Callabl
     return task.result()
 
 
+async def _streamed(request: Request, asker: Asker, body: Question, stopping: Callable[[], bool]) -> Response:
+    """An answer as events. What fails before the first of them is an error with its own status; who hangs up ends the work."""
+    heard: asyncio.Queue[Event | None] = asyncio.Queue()
+    task = asyncio.create_task(asker.ask(body.question, body.mode, body.level, strict=body.strict, history=turns_of(body.history), listen=heard.put_nowait))
+    task.add_done_callback(lambda _: heard.put_nowait(None))
+
+    async def events() -> AsyncIterator[str]:
+        try:
+            event = first
+            while event is not None:
+                yield _as_event(event)
+                while (event := await _next(heard)) is WAITING:
+                    if stopping() or await request.is_disconnected():
+                        return
+            if isinstance(error := task.exception(), GraphragError):
+                yield _as_event(Event(kind="error", text=str(error), hint=error.hint))
+            elif error is not None:
+                raise error
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    try:
+        while (first := await _next(heard)) is WAITING:
+            if stopping() or await request.is_disconnected():
+                task.cancel()
+                return _stopped()
+        if first is None:
+            task.result()  # raises what went wrong
+    except BaseException:
+        task.cancel()
+        raise
+    return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+WAITING = Event(kind="progress")
+
+
+async def _next(heard: asyncio.Queue[Event | None]) -> Event | None:
+    """The next event, None at the end, WAITING where there is none yet."""
+    try:
+        async with asyncio.timeout(1.0):
+            return await heard.get()
+    except TimeoutError:
+        return WAITING
+
+
+def _as_event(event: Event) -> str:
+    """An event as it is sent. Its data is one line: JSON has no line breaks of its own."""
+    return f"event: {event.kind}\ndata: {json.dumps(event.data())}\n\n"
+
+
 def _as_in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def _stopped() -> JSONResponse:
+    """For who still listens."""
+    return _error(503, "The service was stopped before the answer was there.", "Ask again when it runs.")
 
 
 def _error(status: int, message: str, hint: str) -> JSONResponse:

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from graphrag_local.answers import Answer
 from graphrag_local.errors import IndexMissing, ReplyInvalid, UsageError
 from graphrag_local.query.ask import MODES, ask, retrieve
 from graphrag_local.query.retrieve import WordIndex, fused, terms
-from graphrag_local.records import Answer
 from graphrag_local.settings import QuerySettings
 from tests.fakes import Characters, model_of
 from tests.query.test_mapreduce import PROMPTS, islands, run
@@ -23,7 +23,7 @@ TEXTS = {
 
 def basic(question, index=None, answer=None, embedder=None, history=None, form="grammar", window=32_000, **options):
     model = model_of(answer or Reader(form=form), form=form, window=window, counter=Characters(), history=history)
-    options = {"window_tokens": 4000, "reply_tokens": 600, **options}
+    options = {"support": "off", "window_tokens": 4000, "reply_tokens": 600, **options}
     work = ask(question, index or text_index(**TEXTS), model, embedder or WordEmbedder(), PROMPTS, QuerySettings(**options), mode="basic", level=None)
     return asyncio.run(work)
 
@@ -58,8 +58,8 @@ def test_levels_that_do_not_exist_are_named():
         run(index, Reader(), level=3)
     with pytest.raises(UsageError, match="only level 0"):
         run(islands(), Reader(), level=1)
-    with pytest.raises(UsageError, match="no mode 'local'; there are global, source, basic"):
-        run(islands(), Reader(), mode="local")
+    with pytest.raises(UsageError, match="no mode 'sideways'; there are global, source, basic"):
+        run(islands(), Reader(), mode="sideways")
 
 
 def test_a_single_entity_is_a_collection_too():

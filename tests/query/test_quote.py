@@ -54,7 +54,8 @@ def obedient(seed: int, replies: list[tuple[str, int]]):
 
 def chosen(index, answer, *, mode="global", question=QUESTION, form="grammar", window=32_000, counter=None, history=None, **options):
     model = model_of(answer, form=form, window=window, tiny=True, counter=counter or Characters(), history=history)
-    budget = QuerySettings(**{"window_tokens": 900, "map_reply_tokens": 100, "reply_tokens": 90, "refusal_margin": -1.0, **options})
+    small = {"window_tokens": 900, "map_reply_tokens": 100, "reply_tokens": 90, "refusal_margin": -1.0}
+    budget = QuerySettings(**{**small, "support": "off" if form == "schema" else "auto", **options})
     return asyncio.run(ask(question, index, model, WordEmbedder(), PROMPTS, budget, mode=mode, level=None))
 
 
@@ -201,7 +202,7 @@ def test_the_model_sees_what_it_always_sees_and_is_asked_only_for_ids():
     tiny, other = [], []
     chosen(islands(), obedient(3, []), history=tiny)
     asyncio.run(ask(QUESTION, islands(), model_of(Reader(), form="grammar", counter=Characters(), history=other), WordEmbedder(), PROMPTS,
-                    QuerySettings(window_tokens=900, map_reply_tokens=100, reply_tokens=90), mode="global", level=None))  # fmt: skip
+                    QuerySettings(window_tokens=900, map_reply_tokens=100, reply_tokens=90, support="off"), mode="global", level=None))  # fmt: skip
 
     assert {tuple(evidence(r)) for r in tiny if step(r) == "map"} == {tuple(evidence(r)) for r in other if step(r) == "map"}
     assert all("TEXT" not in r.constraint.lark and "text, tab" not in r.messages[0].content for r in tiny)

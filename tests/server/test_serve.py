@@ -118,7 +118,9 @@ def test_a_new_generation_is_picked_up(service):
         ({"question": "Who?", "level": "root"}, 422, "level: "),
         ({"question": "Who?", "levl": 1}, 422, "levl: "),
         ({"question": " ?! "}, 400, "The question is empty."),
-        ({"question": "Who?", "mode": "local"}, 400, "There is no mode 'local'."),
+        ({"question": "Who?", "mode": "nosuch"}, 400, "There is no mode 'nosuch'."),
+        ({"question": "Who?", "history": "x"}, 422, "history: "),
+        ({"question": "Who?", "history": [{"answer": "Ada."}]}, 400, "entry 1 is not as it must be"),
         ({"question": "Who?", "level": 9}, 400, "There is no community level 9"),
         ({"question": "x" * 300_000}, 413, "at most 262144 bytes"),
     ],
@@ -132,6 +134,16 @@ def test_a_wrong_body_gets_a_sentence(service, body, status, said):
     assert said in reply.json()["error"]["message"]
     assert reply.json()["error"]["hint"]
     assert len(service.models.requests("answer")) == before
+
+
+def test_a_conversation_is_read(service):
+    """Earlier turns in the body cost the call that makes the question stand on its own; the answer is the same kind of object."""
+    plain = service.post(BODY).json()
+    later = service.post({**BODY, "history": [{"question": "What is Tallow Bridge?", "answer": "A bridge [1]."}]}).json()
+
+    assert set(later) == set(plain)
+    assert later["usage"]["calls"] > plain["usage"]["calls"]
+    assert later["citations"]
 
 
 def test_what_is_not_a_question_of_this_machine_is_refused(service):

@@ -1,0 +1,305 @@
+"""`query --no-model`: a briefing put together from the documents' own sentences, each cited where it stands. No model is asked.
+
+Passages come from the same retrieval as every other question, and from the findings of reports that share its words; sentences are taken from them best
+first, each judged by what it adds to those before it, and stand under the document they are from, or, where there is one document only, under the theme
+of the report whose entities they name. A question about the collection as a whole is answered by its reports.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from graphrag_local.answers import Answer, AnswerSentence, Citation
+from graphrag_local.engine.base import Embedder
+from graphrag_local.query.cite import clean, sources_of, title_of
+from graphrag_local.query.context import Ref
+from graphrag_local.query.language import asked_for, declined
+from graphrag_local.query.quote import readable
+from graphrag_local.query.retrieve import rank_chunks, terms
+from graphrag_local.query.view import View, remembered
+from graphrag_local.records import Chunk, Span
+from graphrag_local.settings import QuerySettings
+from graphrag_local.text import one_line, sentences, words
+
+MODE = "briefing"
+NOTE = "No model was asked: the briefing quotes the documents."
+PER_GROUP = 4  # quotes under one heading
+QUOTES = 16  # of a whole briefing
+EMBEDDED = 160  # sentences that are compared with the question by their vectors
+TITLE = 0.5  # what a word of the question counts that only the title of the document has
+NEAR, PLACE, CENTRAL = 0.8, 0.2, 0.1  # weights of likeness, of the rank of the passage, and of the graph, beside the words of the question (1)
+CLUMSY = 0.35  # what a heading, a fragment or a very long sentence keeps of its worth
+ASKING = 0.4  # the same of a question
+REPEATED = 0.7  # how much of its worth a sentence loses whose words are all said
+LEAST = 0.34  # share of the question that the best sentence must have, by words; or the likeness
+ALIKE = 0.45
+KEPT = 0.45  # worth of a quote as a share of the best one's, below which it is left out
+# Words that say how to answer and not about what: of asking and telling, and for who speaks in documents. Few, and of the languages that `language` knows.
+_ASKING = frozenset(
+    "say says said tell tells talk talks think thinks discuss discussed mention mentioned describe described explain explained guest guests speaker speakers "
+    "author authors people document documents text texts collection everything anything something opinion opinions about sagen sagt gesagt erzählen denken "
+    "dokument dokumente text texte gäste leute disent dit parlent parle pensent documents invités gens dicen dice hablan piensan documentos invitados gente "
+    "dizem falam pensam convidados dicono dice parlano documenti ospiti zeggen denken documenten gasten говорят говорит думают документы документах гости".split()
+)
+_OVERALL = frozenset(
+    "theme themes topic topics overview summary summarize summarise main key important major subject subjects all whole corpus dataset themen thema überblick "
+    "zusammenfassung wichtigsten thèmes thème sujets sujet résumé principaux temas tema resumen principales resumo principais temi riassunto principali "
+    "onderwerpen samenvatting belangrijkste tematy podsumowanie темы тема обзор главные основные теми огляд".split()
+)
+_OVERALL_BARE = re.compile("主题|主題|概要|总结|總結|概述|テーマ|要約|まとめ|주제|요약|المواضيع|ملخص")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """A sentence that may be quoted: what it cites, its words as they are compared, the share of the question that it has, and what it is worth."""
+
+    ref: Ref
+    chunk: Chunk
+    text: str
+    stems: frozenset[str]
+    covers: float
+    worth: float
+    likeness: float = 0.0
+
+
+@dataclass(slots=True)
+class Page:
+    """A briefing while it is written: groups of quotes under headings, with citations numbered in the order of first use."""
+
+    view: View
+    lines: list[str] = field(default_factory=list)
+    citations: dict[Ref, Citation] = field(default_factory=dict)
+    sentences: list[AnswerSentence] = field(default_factory=list)
+    stale: bool = False
+
+    def add(self, heading: str, quotes: Iterable[tuple[str, Ref]], *, spans: int = 1) -> None:
+        """A group; quotes that open nowhere are left out."""
+        told = []
+        for text, ref in quotes:
+            shown = clean(text)
+            sources = sources_of(ref, self.view, shown, spans) if shown else ()
+            if not sources:
+                continue
+            if ref not in self.citations:
+                self.citations[ref] = Citation(n=len(self.citations) + 1, kind=ref.kind, id=ref.id, title=title_of(ref, self.view), sources=sources)
+            number = self.citations[ref].n
+            verbatim = any(shown == one_line(source.quote) for source in sources)
+            self.sentences.append(AnswerSentence(text=shown, cites=(number,), verdict="supported" if verbatim else "unchecked", p=1.0 if verbatim else None))
+            told.append(f"- {shown} [{number}]")
+        if told:
+            self.lines.append("\n".join((f"**{clean(heading)}**", *told)))
+
+    def answer(self, question: str, settings: QuerySettings, level: int | None, notes: Sequence[str]) -> Answer:
+        """The answer object."""
+        return Answer(
+            answer="\n\n".join(self.lines) or declined(question, settings.language),
+            mode=MODE,
+            level=level,
+            generation=self.view.index.generation,
+            citations=tuple(self.citations.values()),
+            answered=bool(self.lines),
+            stale=self.stale,
+            sentences=tuple(self.sentences),
+            notes=tuple(notes),
+        )
+
+
+async def brief(question: str, view: View, embedder: Embedder, settings: QuerySettings, level: int | None) -> Answer:
+    """The briefing on a question; `level` is that of the reports that a question about the whole is answered from, None for level 0."""
+    page, notes = Page(view), [NOTE]
+    asked = _asked(question, view)
+    if not asked.weights and not asked.unknown and asked.overall and _overview(page, view, level or 0):
+        return page.answer(question, settings, level or 0, notes)
+    if asked.unknown:
+        notes.append(f"Not in the documents: {', '.join(asked.unknown)}.")
+    quotes, more = await _quotes(question, asked, view, embedder, settings)
+    chosen = _varied(quotes, QUOTES)
+    for heading, group in _grouped(chosen, view, settings.max_paragraphs):
+        page.add(heading, [(quote.text, quote.ref) for quote in group])
+    return page.answer(question, settings, None, (*notes, *more))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a question asks for: its telling words with their shares of 1, those the documents do not have, and whether it is about the whole."""
+
+    weights: Mapping[str, float]
+    unknown: tuple[str, ...]
+    overall: bool
+
+
+def _stem(word: str) -> str:
+    """Words that begin alike count as one: "regulate" and "regulation"; the last letter of a short word may be an ending."""
+    return word[:5] if len(word) > 5 else word[:-1] if len(word) == 5 or (len(word) == 4 and word.endswith("s")) else word
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(map(_stem, terms(text)))
+
+
+def _asked(question: str, view: View) -> _Asked:
+    """What a question asks for. Of scripts without spaces pairs of characters count, and those that the documents do not have count nothing, since a
+    pair may lie across two words."""
+    said, telling = set(words(question)), set(asked_for(question))
+    asked = [term for term in dict.fromkeys(terms(question, pairs_only=True)) if len(term) > 1 and (term in telling or term not in said)]
+    matter = [term for term in asked if term not in _ASKING and term not in _OVERALL and not _OVERALL_BARE.search(term)]
+    spread = remembered(view.index, "passages of stems", lambda: _spread(view))
+    counted = {_stem(term): spread.get(_stem(term), 0) for term in matter if term in said or _stem(term) in spread}
+    rare = {stem: max(0.05, math.log((len(view.chunks) + 1) / (count + 0.5))) for stem, count in counted.items()}
+    total = math.fsum(rare.values())
+    return _Asked(
+        weights={stem: weight / total for stem, weight in rare.items() if stem in spread},
+        unknown=tuple(term for term in matter if term in said and _stem(term) not in spread),
+        overall=_OVERALL_BARE.search(question) is not None or any(term in _OVERALL for term in asked),
+    )
+
+
+def _spread(view: View) -> dict[str, int]:
+    spread: dict[str, int] = {}
+    for chunk in view.chunks.values():
+        for stem in _stems(chunk.text):
+            spread[stem] = spread.get(stem, 0) + 1
+    return spread
+
+
+# --- quotes
+
+
+async def _quotes(question: str, asked: _Asked, view: View, embedder: Embedder, settings: QuerySettings) -> tuple[list[Quote], tuple[str, ...]]:
+    """Sentences that may answer, best first; none where even the best has too little of the question."""
+    ranked = await rank_chunks(question, view, embedder, settings.top_chunks)
+    order = [view.chunks[chunk_id] for chunk_id, score in ranked.hits if score > 0]
+    order += [chunk for chunk in _from_reports(asked, view) if chunk not in order]
+    quotes = [quote for place, chunk in enumerate(order) for quote in _of_chunk(chunk, place, asked, view)]
+    quotes = sorted({quote.text: quote for quote in reversed(quotes)}.values(), key=_best_first)
+    if embedder.card.dimension and quotes:
+        quotes = await _likened(question, quotes[:EMBEDDED], embedder)
+    best = max((quote.covers for quote in quotes), default=0.0)
+    if best < LEAST and max((quote.likeness for quote in quotes), default=0.0) < ALIKE:
+        return [], ranked.notes
+    fitting = [quote for quote in quotes if quote.covers > 0 or quote.likeness >= ALIKE]
+    return fitting, ranked.notes
+
+
+def _best_first(quote: Quote) -> tuple[float, str, int]:
+    return -quote.worth, quote.chunk.document_id, quote.ref.span.start if quote.ref.span else 0
+
+
+def _of_chunk(chunk: Chunk, place: int, asked: _Asked, view: View) -> list[Quote]:
+    """The sentences of a passage that has this place in the ranking."""
+    title = _stems(view.title(chunk.document_id))
+    standing = remembered(view.index, "entities by sentence", lambda: _standing(view)).get(chunk.id, ())
+    found = []
+    for start, end in sentences(chunk.text):
+        span = Span(start=chunk.start + start, end=chunk.start + end)
+        text = one_line(chunk.text[start:end])
+        stems = _stems(text)
+        covers = math.fsum(sorted(share * (1 if stem in stems else TITLE) for stem, share in asked.weights.items() if stem in stems or stem in title))
+        named = sum(1 for other in standing if other.start < span.end and span.start < other.end)
+        worth = covers + PLACE / (1 + place / 5) + CENTRAL * min(1.0, named / 4)
+        worth *= 1.0 if readable(text) else CLUMSY
+        worth *= ASKING if text.rstrip("\"'”’»)")[-1:] in "?？؟" else 1.0
+        ref = Ref(kind="chunk", id=chunk.id, span=span)
+        found.append(Quote(ref=ref, chunk=chunk, text=text, stems=stems, covers=round(covers, 9), worth=round(worth, 9)))
+    return found
+
+
+async def _likened(question: str, quotes: list[Quote], embedder: Embedder) -> list[Quote]:
+    """The quotes with their likeness to the question, best first."""
+    asked = (await embedder.embed([question], query=True))[0]
+    vectors = await embedder.embed([quote.text for quote in quotes])
+    likeness = [math.fsum(a * b for a, b in zip(asked, vector, strict=True)) for vector in vectors]
+    liked = [
+        replace(quote, likeness=value, worth=round(quote.worth + NEAR * max(0.0, value) * (1 if readable(quote.text) else CLUMSY), 9))
+        for quote, value in zip(quotes, likeness, strict=True)
+    ]
+    return sorted(liked, key=_best_first)
+
+
+def _from_reports(asked: _Asked, view: View) -> list[Chunk]:
+    """The passages behind the findings that have most of the question, of the three best."""
+    scored = []
+    for report in view.reports.values():
+        for number, finding in enumerate(report.findings):
+            stems = _stems(f"{finding.summary} {finding.explanation}")
+            covers = math.fsum(sorted(share for stem, share in asked.weights.items() if stem in stems))
+            if covers >= LEAST:
+                scored.append((-covers, report.id, number, finding.summary))
+    chunks = []
+    for _, report_id, number, said in sorted(scored)[:3]:
+        for source in sources_of(Ref(kind="report", id=report_id, finding=number), view, said, 1):
+            chunks += [view.chunks[source.chunk]] if source.chunk in view.chunks else []
+    return chunks
+
+
+def _standing(view: View) -> dict[str, list[Span]]:
+    """Where entities are told, by chunk."""
+    found: dict[str, list[Span]] = {}
+    for entity in sorted(view.entities):
+        for mention in view.mentions_of.get(entity, ()):
+            found.setdefault(mention.chunk_id, []).extend(mention.spans)
+    return found
+
+
+def _varied(quotes: Sequence[Quote], most: int) -> list[Quote]:
+    """The best quotes, each time the one that adds most to those before it; those worth little beside the best are left out."""
+    chosen: list[Quote] = []
+    left = dict.fromkeys(range(len(quotes)), 0.0)
+    while left and len(chosen) < most:
+        best = max(left, key=lambda number: (round(quotes[number].worth * (1 - REPEATED * left[number]), 9), -number))
+        value = quotes[best].worth * (1 - REPEATED * left.pop(best))
+        if chosen and value < KEPT * chosen[0].worth:
+            break
+        chosen.append(quotes[best])
+        for number in left:
+            shared = len(quotes[number].stems & quotes[best].stems) / max(1, len(quotes[number].stems))
+            left[number] = max(left[number], shared)
+    return chosen
+
+
+# --- groups
+
+
+def _grouped(quotes: Sequence[Quote], view: View, most: int) -> list[tuple[str, list[Quote]]]:
+    """Headings with their quotes in the order of the text: documents, the one with the best quote first, or the themes of a single document."""
+    several = len({quote.chunk.document_id for quote in quotes}) > 1
+    groups: dict[str, list[Quote]] = {}
+    for quote in quotes:
+        heading = view.title(quote.chunk.document_id) if several else _theme(quote, view) or view.title(quote.chunk.document_id)
+        group = groups.setdefault(heading, [])
+        if len(group) < PER_GROUP:
+            group.append(quote)
+    ordered = list(groups.items())[:most]
+    return [(heading, sorted(group, key=lambda quote: (quote.chunk.document_id, quote.ref.span.start if quote.ref.span else 0))) for heading, group in ordered]
+
+
+def _theme(quote: Quote, view: View) -> str:
+    """The title of the smallest report whose community has most of the entities that a quote names."""
+    themes = remembered(view.index, "themes of passages", lambda: _themes(view))
+    votes: dict[str, int] = {}
+    span = quote.ref.span
+    for other, titles in themes.get(quote.chunk.id, ()):
+        if span and other.start < span.end and span.start < other.end:
+            for title in titles:
+                votes[title] = votes.get(title, 0) + 1
+    return max(votes, key=lambda title: (votes[title], title), default="")
+
+
+def _themes(view: View) -> dict[str, list[tuple[Span, tuple[str, ...]]]]:
+    """By chunk, where which entity is told and the titles of the reports on level 0 that it belongs to."""
+    titles = {member: (report.title,) for c in view.level(0) if (report := view.report_of.get(c.id)) for member in c.member_ids}
+    found: dict[str, list[tuple[Span, tuple[str, ...]]]] = {}
+    for entity in sorted(titles):
+        for mention in view.mentions_of.get(entity, ()):
+            found.setdefault(mention.chunk_id, []).extend((span, titles[entity]) for span in mention.spans)
+    return found
+
+
+def _overview(page: Page, view: View, level: int) -> bool:
+    """The largest reports of a level, two findings each; False where there are none."""
+    reports = [(len(c.member_ids), report) for c in view.level(level) if (report := view.report_of.get(c.id))]
+    for _, report in sorted(reports, key=lambda pair: (-pair[0], pair[1].title))[: PER_GROUP * 2]:
+        page.stale = page.stale or report.stale
+        page.add(report.title, [(finding.summary, Ref(kind="report", id=report.id, finding=number)) for number, finding in enumerate(report.findings[:2])])
+    return bool(page.lines)

@@ -1,0 +1,313 @@
+"""What a question names in the graph, what is near that, and one window of it in fixed shares. No model call; every order is total.
+
+Entities are linked by their names first, then by what vectors, words and the best passages say. The window holds reports of their communities,
+the graph around them (entities, relationships, claims) and passages, each to its share; what one leaves goes to the others, passages first.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
+
+from graphrag_local.engine.base import Embedder
+from graphrag_local.ids import digest_of
+from graphrag_local.query.context import Block, Line, Ref, Unit, Writer
+from graphrag_local.query.language import asked_for
+from graphrag_local.query.linking import ALL, Links
+from graphrag_local.query.retrieve import Ranked, Scored, WordIndex, fused, nearest, vector_of
+from graphrag_local.query.view import View, remembered
+from graphrag_local.query.windows import LINE_SHARE, Costs, Window, filled
+from graphrag_local.records import RecordKind, Relationship, Report
+from graphrag_local.settings import QuerySettings
+from graphrag_local.text import placed_words, words
+from graphrag_local.tokens import TokenCounter
+
+PASSAGES = 8  # from which entities are linked
+EDGES = 200  # relationships that are considered
+PARTS = 4  # a passage or report takes at first a quarter of its share, so that one long passage does not keep out the second that is needed
+TOLD: dict[RecordKind, tuple[str, str]] = {
+    "report": ("report", "reports"), "entity": ("entity", "entities"), "relationship": ("relationship", "relationships"),
+    "claim": ("claim", "claims"), "chunk": ("passage", "passages"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbourhood:
+    """What is near a question, each list best first. The first `named` entities are those that it names."""
+
+    entities: tuple[str, ...]
+    named: int
+    edges: tuple[Relationship, ...]
+    reports: tuple[Report, ...]
+    passages: Ranked
+
+    def refs(self) -> Iterator[Ref]:
+        """All that is near: entities, relationships, reports, passages."""
+        yield from (Ref(kind="entity", id=owner) for owner in self.entities)
+        yield from (Ref(kind="relationship", id=edge.id) for edge in self.edges)
+        yield from (Ref(kind="report", id=report.id) for report in self.reports)
+        yield from (Ref(kind="chunk", id=owner) for owner, _ in self.passages.hits)
+
+    def note(self, view: View) -> str:
+        """What was linked, in words."""
+        if not self.entities:
+            return "No entity is near the question; the passages nearest to it were read."
+        names = [view.entities[owner].name for owner in self.entities]
+        parts = ((names[: self.named], "by name"), (names[self.named :], "by likeness"))
+        return "Linked to the question: " + "; ".join(f"{', '.join(said)} ({how})" for said, how in parts if said) + "."
+
+
+async def neighbourhood(question: str, ranked: Ranked, view: View, embedder: Embedder, settings: QuerySettings) -> Neighbourhood:
+    """The entities linked to a question and what is around them, given its passages."""
+    near = [chunk_id for chunk_id, score in ranked.hits[:PASSAGES] if score > 0]
+    named = named_entities(question, view)
+    vector = await vector_of(question, embedder)
+    like = _likely(question, view, vector, near, settings.local_entities) if view.entities else []
+    owners = list(dict.fromkeys(chain((owner for owner, _ in named), like)))[: settings.local_entities]
+    return Neighbourhood(
+        entities=tuple(owners),
+        named=min(len(named), len(owners)),
+        edges=_edges(owners, near, view),
+        reports=_reports(owners, view),
+        passages=ranked,
+    )
+
+
+def named_entities(question: str, view: View) -> Scored:
+    """The entities whose names stand in a question, the most certain first."""
+    links = links_of(view)
+    by_name: dict[int, list[str]] = remembered(view.index, "entities by name", lambda: _by_name(view, links))
+    found: dict[str, float] = {}
+    for seed in links.seeds(placed_words(question), question):
+        for phrase, share in ((seed.phrase, 1.0), *links.ties.row(seed.phrase)):
+            for owner in by_name.get(phrase, ()):
+                found[owner] = max(found.get(owner, 0.0), round(seed.weight * share, 6))
+    return sorted(found.items(), key=lambda pair: (-pair[1], -view.entities[pair[0]].mentions, pair[0]))
+
+
+def links_of(view: View) -> Links:
+    """The names of the generation, made once (the same as the ranking of passages uses)."""
+    return remembered(view.index, ("links", ALL), lambda: Links(view, ALL))
+
+
+def _by_name(view: View, links: Links) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for owner in sorted(view.entities):
+        entity = view.entities[owner]
+        keys = {links.names.bare(word.key for word in placed_words(surface)) for surface in (entity.name, *entity.aliases)}
+        for number in sorted({links.names.number.get(key, -1) for key in keys} - {-1}):
+            found.setdefault(number, []).append(owner)
+    return found
+
+
+def _likely(question: str, view: View, vector: list[float] | None, near: Sequence[str], k: int) -> list[str]:
+    """The entities nearest by vectors, by the words of their names and descriptions, and by standing in the best passages."""
+    by_words = remembered(view.index, "words of entities", lambda: WordIndex([(e.id, f"{e.name} {e.description}") for e in view.entities.values()]))
+    in_passages: dict[str, float] = {}
+    for place, chunk_id in enumerate(near, 1):
+        for owner in _told_in(view).get(chunk_id, ()):
+            if owner in view.entities:
+                in_passages[owner] = in_passages.get(owner, 0.0) + 1 / place
+    told = sorted(in_passages.items(), key=lambda pair: (-round(pair[1], 6), -view.entities[pair[0]].mentions, pair[0]))
+    return [owner for owner, _ in fused(nearest(view, "entity", vector, 2 * k), by_words.best(question, 2 * k), told[: 2 * k])]
+
+
+def _told_in(view: View) -> dict[str, list[str]]:
+    """The entities and relationships that each passage mentions."""
+
+    def make() -> dict[str, list[str]]:
+        found: dict[str, dict[str, None]] = {}
+        for owner in chain(view.entities, view.relationships):
+            for mention in view.mentions_of.get(owner, ()):
+                found.setdefault(mention.chunk_id, {})[owner] = None
+        return {chunk_id: sorted(owners) for chunk_id, owners in found.items()}
+
+    return remembered(view.index, "records by passage", make)
+
+
+def _edges(owners: Sequence[str], near: Sequence[str], view: View) -> tuple[Relationship, ...]:
+    """The relationships of these entities: those between two of them, then those told in the best passages, then the heaviest."""
+    group = frozenset(owners)
+    told = {owner for chunk_id in near for owner in _told_in(view).get(chunk_id, ())}
+    edges = {edge.id: edge for owner in owners for edge in view.edges_of.get(owner, ())}
+
+    def rank(edge: Relationship) -> tuple[int, int, float, str]:
+        return -len(group.intersection((edge.source_id, edge.target_id))), -(edge.id in told), -edge.weight, edge.id
+
+    return tuple(heapq.nsmallest(EDGES, edges.values(), key=rank))
+
+
+def _reports(owners: Sequence[str], view: View) -> tuple[Report, ...]:
+    """The reports of the narrowest communities around these entities that have one; those about most of them, the best linked first."""
+    weight: dict[str, float] = {}
+    for place, owner in enumerate(owners, 1):
+        own = _communities(view).get(owner, ())
+        if own:
+            weight[own[0]] = weight.get(own[0], 0.0) + 1 / place
+    reports = [(value, view.reports[report_id]) for report_id, value in weight.items()]
+    return tuple(report for _, report in sorted(reports, key=lambda pair: (-round(pair[0], 6), -pair[1].rating, pair[1].id)))
+
+
+def _communities(view: View) -> dict[str, list[str]]:
+    """The ids of the reports about each entity, that of the narrowest community first."""
+
+    def make() -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for community in sorted(view.index.communities(), key=lambda community: (-community.first_level, community.id)):
+            report = view.report_of.get(community.id)
+            for member in community.member_ids if report and report.findings else ():
+                found.setdefault(member, []).append(report.id if report else "")
+        return found
+
+    return remembered(view.index, "reports of entities", make)
+
+
+# --- one window of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of the evidence with its share of the room: its units, and their blocks as (unit, block) in the order in which they are taken."""
+
+    units: tuple[Unit, ...]
+    order: tuple[tuple[int, int], ...]
+    share: float
+
+
+class Surveyor(Writer):
+    """Writes what is around a question."""
+
+    def __init__(self, view: View, counter: TokenCounter, limit: int, *, by_sentence: bool) -> None:
+        super().__init__(view, counter, limit, by_sentence=by_sentence)
+        self.counter = counter
+
+    def sections(self, near: Neighbourhood, question: str, settings: QuerySettings, budget: int) -> list[Section]:
+        """Reports, the graph, passages, in the order in which they stand in the window."""
+        about = frozenset(near.entities) | {edge.id for edge in near.edges}
+        costs = Costs(self.counter)
+        reports = [unit for report in near.reports if (unit := self.report(report, about)).blocks]
+        passages = [self.chunk(self.view.chunks[chunk_id]) for chunk_id, _ in near.passages.hits]
+        rest = 1 - settings.local_reports - settings.local_graph
+        first = [range(len(unit.blocks)) for unit in reports]
+        best = [self._best(unit, self._wanted(question, near, owner)) for unit, (owner, _) in zip(passages, near.passages.hits, strict=True)]
+        return [
+            Section(units=tuple(reports), order=turns(reports, first, settings.local_reports * budget, costs), share=settings.local_reports),
+            self._graph(near, settings.local_graph),
+            Section(units=tuple(passages), order=turns(passages, best, rest * budget, costs), share=rest),
+        ]
+
+    def report(self, report: Report, about: frozenset[str]) -> Unit:
+        """A report's findings under its title, those about these records first."""
+        blocks = self._findings(report)
+        order = sorted(blocks, key=lambda block: about.isdisjoint(report.findings[block.lines[0].ref.finding].sources))
+        sources = (source for finding in report.findings for source in finding.sources)
+        documents = sorted({*report.documents, *self.view.documents_of(sources)})
+        return Unit(key=digest_of("window", report.id), heading=self._heading(f"# {report.title}"), blocks=tuple(order), documents=tuple(documents))
+
+    def _graph(self, near: Neighbourhood, share: float) -> Section:
+        claims = [claim for owner in near.entities for claim in self.view.claims_of.get(owner, ())]
+        entities = [self._lines(Ref(kind="entity", id=owner), self._entity(owner)) for owner in near.entities]
+        edges = [self._lines(Ref(kind="relationship", id=edge.id), self._edge(edge)) for edge in near.edges]
+        told = [self._lines(Ref(kind="claim", id=claim.id), self._claim(claim.id)) for claim in claims]
+        named = (("# Entities", entities), ("# Relationships", edges), ("# Claims", told))
+        units = tuple(Unit(key=digest_of("local", name), heading=name, blocks=_blocks(lines), documents=()) for name, lines in named if lines)
+        rows = [[(number, block) for block in range(len(unit.blocks))] for number, unit in enumerate(units)]
+        order = tuple(place for places in zip_longest(*rows) for place in places if place is not None)
+        return Section(units=units, order=order, share=share)
+
+    def _edge(self, edge: Relationship) -> str:
+        names = " – ".join(self.view.entities[end].name for end in (edge.source_id, edge.target_id))
+        return f"{names}: {edge.description}"
+
+    def _wanted(self, question: str, near: Neighbourhood, owner: str) -> dict[str, float]:
+        """The words that make a part of a passage worth reading, by rarity: those of the question, and the name that led there."""
+        step = near.passages.why.get(owner)
+        wanted = [*asked_for(question), *(words(step.name) if step else ())]
+        return {word: links_of(self.view).texts.rarity(word) for word in wanted}
+
+    @staticmethod
+    def _best(unit: Unit, wanted: dict[str, float]) -> list[int]:
+        said = [{word for line in block.lines for word in words(line.text)} for block in unit.blocks]
+        worth = [sum(sorted(weight for word, weight in wanted.items() if word in own)) for own in said]
+        return sorted(range(len(worth)), key=lambda place: (-round(worth[place], 6), place))
+
+
+def _blocks(lines: Iterable[tuple[Line, ...]]) -> tuple[Block, ...]:
+    return tuple(Block(key=digest_of("element", own[0].ref.id), lines=own) for own in lines)
+
+
+def turns(units: Sequence[Unit], best: Sequence[Sequence[int]], room: float, costs: Costs) -> tuple[tuple[int, int], ...]:
+    """The blocks of units in the order in which they are taken: of each its best ones, up to a part of the room, then what is left of each."""
+    first: list[tuple[int, int]] = []
+    rest: list[tuple[int, int]] = []
+    for number, (unit, order) in enumerate(zip(units, best, strict=True)):
+        left = room / PARTS - costs.unit(replace(unit, blocks=()))
+        for taken, block in enumerate(order):
+            left -= costs.block(unit.blocks[block])
+            (first if left >= 0 or not taken else rest).append((number, block))
+    return (*first, *rest)
+
+
+def shared(sections: Sequence[Section], view: View, budget: int, counter: TokenCounter) -> tuple[Window, dict[RecordKind, int]]:
+    """One window of at most `budget` tokens, and how many records of each kind had no room.
+
+    Each section is filled to its share; what is left goes to the sections from the last to the first.
+    """
+    costs = Costs(counter)
+    kept: list[set[tuple[int, int]]] = [set() for _ in sections]
+    left = budget
+    shares = [min(int(section.share * budget), budget) for section in sections]
+    for round_ in (False, True):
+        for number in reversed(range(len(sections))):
+            room = left if round_ else shares[number]
+            left -= _take(sections[number], kept[number], room, costs)
+    units = [unit for section, own in zip(sections, kept, strict=True) for unit in _kept(section, own, view)]
+    window = filled(units, budget, counter)
+    return window, _missing(sections, window)
+
+
+def _take(section: Section, kept: set[tuple[int, int]], room: int, costs: Costs) -> int:
+    """Take blocks in their order until one does not fit; the tokens that this took."""
+    used, opened = 0, {unit for unit, _ in kept}
+    for unit, block in section.order:
+        if (unit, block) in kept:
+            continue
+        cost = costs.block(section.units[unit].blocks[block])
+        cost += 0 if unit in opened else costs.unit(replace(section.units[unit], blocks=()))
+        if used + cost > room:
+            break
+        used += cost
+        kept.add((unit, block))
+        opened.add(unit)
+    return used
+
+
+def _kept(section: Section, kept: set[tuple[int, int]], view: View) -> Iterator[Unit]:
+    for number, unit in enumerate(section.units):
+        blocks = tuple(block for place, block in enumerate(unit.blocks) if (number, place) in kept)
+        documents = unit.documents or view.documents_of(block.lines[0].ref.id for block in blocks)
+        if blocks:
+            yield replace(unit, blocks=blocks, documents=documents)
+
+
+def _missing(sections: Sequence[Section], window: Window) -> dict[RecordKind, int]:
+    shown = {(ref.kind, ref.id) for ref in window.ids.values()}
+    wanted = {(line.ref.kind, line.ref.id) for section in sections for unit in section.units for block in unit.blocks for line in block.lines}
+    missing = sorted(wanted - shown)
+    return {kind: count for kind in TOLD if (count := sum(1 for other, _ in missing if other == kind))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A window, and what there is to say about what it had no room for."""
+
+    window: Window
+    note: str
+
+
+def evidence(near: Neighbourhood, question: str, view: View, settings: QuerySettings, budget: int, counter: TokenCounter, *, whole: bool) -> Evidence:
+    """The window about a question; `whole`: pieces of passages instead of single sentences."""
+    writer = Surveyor(view, counter, budget // LINE_SHARE, by_sentence=not whole)
+    window, missing = shared(writer.sections(near, question, settings, budget), view, budget, counter)
+    said = ", ".join(f"{count} {TOLD[kind][count > 1]}" for kind, count in missing.items())
+    return Evidence(window=window, note=f"No room for {said}." if said else "")
