@@ -9,16 +9,16 @@ from graphrag_local.engine.base import FreeText, Request
 from graphrag_local.engine.launch import detect_device
 from graphrag_local.engine.models import Catalogue, models_folder
 from graphrag_local.errors import GraphragError, IndexMissing
+from graphrag_local.forecast.costs import Speed, at_once, first_build_replies
 from graphrag_local.project import ProjectFolder
 from graphrag_local.prompting import Message
 from graphrag_local.store.generations import current_id
-from graphrag_local.store.reading import damages
 from graphrag_local.text import BYTES_PER_TOKEN
+from graphrag_local.verify.index import damages
 from graphrag_local.wiring import ModelSide, open_model_side
 
 LOW_DISK_MB = 500
 SPEED_TOKENS = 32
-REPLY_SHARE = 1.6  # tokens of replies for each token of the collection, measured (DECISIONS, Costs)
 
 
 def _row(what: str, state: str, found: str, hint: str = "") -> dict[str, Any]:
@@ -70,6 +70,8 @@ async def _model_side(project: ProjectFolder) -> list[dict[str, Any]]:
     try:
         side = await open_model_side(project, None, said.append)
     except GraphragError as error:
+        if project.settings.extraction.method == "fast":
+            return [_row("model", "warn", f"{str(error).rstrip('.')}; `index` asks none here, and `query --no-model` answers without one", error.hint)]
         return [_row("model", "fail", str(error), error.hint)]
     try:
         card, embedder = side.model.card, side.embedder.card
@@ -102,21 +104,17 @@ async def _speed(side: ModelSide, project: ProjectFolder) -> dict[str, Any]:
             return _row("speed", "fail", str(error), error.hint)
         tokens = SPEED_TOKENS  # it wrote all it was allowed to
     speed = tokens / max(time.monotonic() - began, 1e-3)
-    return _row("speed", "ok", f"{speed:.3g} tokens/s for one request alone{_whole(project, speed, _at_once(side, project))}")
+    return _row("speed", "ok", f"{speed:.3g} tokens/s for one request alone{_whole(project, speed, at_once(side.kind, project.settings.engine))}")
 
 
-def _at_once(side: ModelSide, project: ProjectFolder) -> int:
-    """How many requests the model works on together at most: rows of a batch in this process, requests in flight to a server."""
-    return project.settings.engine.batch if side.kind == "embedded" else project.settings.engine.concurrency
-
-
-def _whole(project: ProjectFolder, speed: float, at_once: int) -> str:
+def _whole(project: ProjectFolder, speed: float, together: int) -> str:
     try:
         text = sum(file.size for file in scan(project.input_root, project.settings.documents).found) / BYTES_PER_TOKEN
     except GraphragError:
         return ""
-    minutes = text * REPLY_SHARE / speed / 60
-    return f"; a first index of about {text:,.0f} tokens: {minutes:,.0f} minutes if it answers one at a time, {minutes / at_once:,.0f} if {at_once} as fast as one"
+    between = Speed(slow=speed, fast=speed * together, call_s=0.0, source="").minutes(first_build_replies(text), 0)
+    if_so = f"{between.low:,.0f} minutes if it answers {together} as fast as one, {between.high:,.0f} if one at a time"
+    return f"; a first index of about {text:,.0f} tokens: {if_so} (`graphrag-local estimate` says it more closely)"
 
 
 def _index(project: ProjectFolder) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
     GraphragError
     ├── UsageError                  wrong use: a bad option, setting, level or path (exit 2)
-    │   └── SettingsError           a setting that does not exist or has a wrong value
+    │   ├── SettingsError           a setting that does not exist or has a wrong value
+    │   └── NotConfirmed            what was asked for redoes paid work, and nobody has said yes
     ├── ModelMissing                a model, tokenizer or embedder folder is not where it is expected
     ├── MissingExtra                an optional part of the package is not installed
     ├── NoEngine                    no model server was found and none may be started silently
@@ -13,6 +14,7 @@
     ├── CollectionMissing           the input folder is missing, empty or most of it vanished
     ├── StorageError                the disk is full, read-only or not permitted
     ├── Interrupted                 somebody stopped the command (exit 130); what was paid for is kept
+    │   └── BudgetSpent             a run reached the limit of tokens that it was given
     └── EngineError                 something about the model side; carries `retryable`
         ├── EngineUnreachable       connection refused, dropped, 5xx: asked again with back-off
         ├── EngineBusy              429 or 503, with the seconds the server asked us to wait
@@ -51,6 +53,10 @@ class UsageError(GraphragError):
 
 class SettingsError(UsageError):
     """A setting is unknown or has a value outside its limits."""
+
+
+class NotConfirmed(UsageError):
+    """What is asked for costs what was paid for once already, and needs a yes."""
 
 
 class ModelMissing(GraphragError):
@@ -98,6 +104,10 @@ class Interrupted(GraphragError):
     """Ctrl-C, or the signal by which service managers end a program."""
 
     exit_code = 130
+
+
+class BudgetSpent(Interrupted):
+    """A run reached `--budget-tokens`; the same command continues it."""
 
 
 class EngineError(GraphragError):

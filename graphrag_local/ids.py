@@ -54,6 +54,11 @@ def claim_id(chunk: str, text: str) -> str:
     return digest_of("claim", chunk, text)
 
 
+def mention_id(chunk: str, kind: str, number: int) -> str:
+    """A mention is its place in its chunk's reply, counted for each kind of thing said."""
+    return digest_of("mention", chunk, kind, str(number))
+
+
 def community_id(level: int, members: tuple[str, ...]) -> str:
     """A community's id at birth: its level and its members; later generations inherit ids by overlap."""
     return digest_of("community", str(level), *sorted(members))

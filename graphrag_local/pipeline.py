@@ -9,28 +9,33 @@ import contextlib
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphrag_local.changes import Changes, all_is_gone, compare, refuse_if_most_is_gone, say_what_is_kept
+from graphrag_local.changes import Changes, all_is_gone, compare, file_of, refuse_if_most_is_gone, say_what_is_kept
 from graphrag_local.chunks.stage import build_chunks
-from graphrag_local.communities.stage import build_communities
+from graphrag_local.communities.stage import Partitioned, build_communities, rebased
 from graphrag_local.documents.stage import read_collection
 from graphrag_local.engine.base import Embedder, Model
 from graphrag_local.errors import CollectionMissing
 from graphrag_local.extraction.stage import Extracted, extract
 from graphrag_local.flow import Progress, in_thread
 from graphrag_local.graph.stage import Graph, build_graph
+from graphrag_local.ids import document_id
 from graphrag_local.prompting import Prompt
-from graphrag_local.records import Chunk, Community, Document, Dropped, Extraction, Failed, Report, Usage
-from graphrag_local.reports.stage import write_reports
+from graphrag_local.records import Anchor, Chunk, Document, Dropped, Extraction, Failed, Report, Usage, Vector
+from graphrag_local.reports.elements import Elements
+from graphrag_local.reports.stage import ReportsResult, write_reports
+from graphrag_local.reports.tree import Tree
 from graphrag_local.settings import Settings
 from graphrag_local.store.snapshot import Snapshot
-from graphrag_local.vectors.stage import VectorCache, embed, texts_of
+from graphrag_local.vectors.stage import VectorCache as VectorCache
+from graphrag_local.vectors.stage import embed, texts_of
 
 STAGES = ("documents", "chunks", "extraction", "graph", "communities", "reports", "vectors")
+COPY_CHARS = 200  # from here on two equal texts are copies; what is shorter, say "n/a" in a record, many documents say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,8 @@ class Run:
     """What a build is given: settings, folders, the model side, and where its progress and its log go.
 
     `usage` gives what each purpose has cost so far, `replayed` and `wasted` the replies from the ledger and the tokens of unusable replies.
+    `forgotten` holds ids of documents and hashes of texts that are left out for good; `renew` why the communities' anchor is to be renewed;
+    `settle` has every report written that can be.
     """
 
     settings: Settings
@@ -52,7 +59,27 @@ class Run:
     usage: Callable[[], dict[str, Usage]]
     replayed: Callable[[], int]
     wasted: Callable[[], int]
-    accept_missing: bool = False
+    allow_empty: bool = False
+    forgotten: frozenset[str] = frozenset()
+    renew: str = ""
+    settle: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Previous:
+    """What the current generation gives to the next: its documents, reports and anchor.
+
+    `paid_for` stands for the documents where no generation can be read: ids of those that replies were paid for. `holes` are the chunks whose extraction had
+    failed when the anchor was made: it is made anew once any of them is read. `erased` are ids of entities that forgotten documents name: the anchor is to know
+    nothing of them where they are no more.
+    """
+
+    documents: tuple[Document, ...] = ()
+    reports: tuple[Report, ...] = ()
+    anchor: Anchor | None = None
+    holes: frozenset[str] = frozenset()
+    paid_for: frozenset[str] = frozenset()
+    erased: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -81,27 +108,32 @@ class Clock:
 class Built:
     """What a build made: the snapshot to publish (or that is published already), what changed, and what it cost.
 
-    `without_report` counts the communities that are too small for a report (`folded`) and those whose report `reports.write` leaves out (`unwritten`),
-    `dropped` by stage and reason what models said and could not be kept, `empty_chunks` the chunks that were read and name no entity.
+    `without_report` counts the communities that are too small for a report (`folded`) and those whose report `reports.write` leaves out (`unwritten`)
+    or that have one from before (`stale`), `rewritten` the reports that are new, `renewed` says why the anchor of the communities is a new one,
+    `dropped` by stage and reason what models said and could not be kept, `empty_chunks` the chunks that were read and name no entity, `holes`
+    those (ids) that were not read.
     """
 
     snapshot: Snapshot = field(repr=False)  # asyncio prints a task's result on the way out, which would be the whole index as text
     changes: Changes
     last_build: dict[str, Any]
-    apart: int
-    names: dict[str, float]
     without_report: dict[str, int]
-    dropped: dict[str, dict[str, int]]
-    empty_chunks: int
+    rewritten: int
+    apart: int = 0
+    names: dict[str, float] = field(default_factory=dict)
+    dropped: dict[str, dict[str, int]] = field(default_factory=dict)
+    empty_chunks: int = 0
+    renewed: str = ""
+    holes: frozenset[str] = frozenset()
 
 
-async def build(run: Run, published: tuple[Document, ...], reports: tuple[Report, ...] = ()) -> Built:
-    """Read the collection and make everything that the index holds; `published` and `reports` are those of the current generation.
+async def build(run: Run, previous: Previous | None = None) -> Built:
+    """Read the collection and make everything that the index holds.
 
     A report is kept for as long as its context is what it was written from, so that those written under another `reports.write` are not lost.
     """
     with _collecting_rarely():
-        return await _build(run, published, reports)
+        return await _build(run, previous or Previous())
 
 
 @contextlib.contextmanager
@@ -115,23 +147,27 @@ def _collecting_rarely() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-async def _build(run: Run, published: tuple[Document, ...], reports: tuple[Report, ...]) -> Built:
+async def _build(run: Run, previous: Previous) -> Built:
     clock = Clock(run.log, run.usage)
     began = time.monotonic()
     with clock.stage("documents"):
-        documents, failures, changes = await in_thread(lambda go_on: _documents(run, published, go_on))
+        documents, failures, changes = await in_thread(lambda go_on: _documents(run, previous, go_on))
     with clock.stage("chunks"):
         chunks = await in_thread(lambda go_on: build_chunks(documents, run.settings.chunks, run.models_folder, progress=run.progress, go_on=go_on))
     paths = {document.id: document.path for document in documents}
     limit = 2 * run.settings.engine.concurrency
     with clock.stage("extraction"):
         extracted = await extract(chunks, paths, run.model, run.prompts, run.settings.extraction, progress=run.progress, limit=limit)
-    previous = {report.fingerprint: report for report in reports}
-    snapshot, graph, without_report = await _graph_and_reports(run, clock, documents, chunks, extracted, previous, limit)
+    holes = frozenset(row.input_id for row in extracted.failures)
+    if previous.holes & {chunk.id for chunk in chunks} - holes:
+        previous = replace(previous, anchor=None)
+    before = {document.path: document.id for document in previous.documents}
+    moved = {before[old]: document_id(new) for old, new in changes.renamed}
+    gone = set(before.values()) - {document.id for document in documents} - moved.keys()
+    snapshot, graph, partitioned, written = await _graph_and_reports(run, clock, documents, chunks, extracted, previous, gone, moved, limit)
     failures = [*failures, *extracted.failures, *snapshot.failures]
     with clock.stage("vectors"):
-        owners = texts_of(snapshot.chunks, snapshot.entities, snapshot.reports)
-        vectors = await embed(owners, run.embedder, run.cache, prefix=run.settings.vectors.text_prefix, batch=run.settings.vectors.batch, progress=run.progress)
+        vectors = await _vectors(run, snapshot)
     snapshot = replace(snapshot, vectors=vectors, failures=tuple(failures), dimension=run.embedder.card.dimension)
     return Built(
         snapshot=snapshot,
@@ -139,36 +175,96 @@ async def _build(run: Run, published: tuple[Document, ...], reports: tuple[Repor
         last_build=_cost(clock, time.monotonic() - began, run),
         apart=sum(len(extraction.apart) for extraction in extracted.extractions),
         names=_names(extracted.extractions),
-        without_report=without_report,
+        without_report=_without(written),
         dropped={
             "extraction": _reasons(row for extraction in extracted.extractions for row in extraction.dropped),
             "graph": _reasons(graph.dropped),
             "reports": _reasons(row for report in snapshot.reports for row in report.dropped),
         },
         empty_chunks=len({one.chunk_id for one in extracted.extractions if not one.entities} - {row.input_id for row in extracted.failures}),
+        renewed=partitioned.renewed,
+        rewritten=written.written,
+        holes=holes,
     )
 
 
-def _documents(run: Run, published: tuple[Document, ...], go_on: Callable[[], None]) -> tuple[list[Document], list[Failed], Changes]:
+def reportable(snapshot: Snapshot, settings: Settings) -> set[str]:
+    """Ids of the communities that can have a report."""
+    elements = Elements(snapshot.entities, snapshot.relationships, snapshot.claims, snapshot.mentions)
+    return Tree(snapshot.communities, elements, settings.reports).reportable
+
+
+async def write_missing(run: Run, snapshot: Snapshot, only: set[str]) -> Built:
+    """A published snapshot with the reports of these communities, where they can have one and have none that is current; nothing else is looked at."""
+    clock = Clock(run.log, run.usage)
+    began = time.monotonic()
+    with clock.stage("reports"):
+        written = await write_reports(
+            snapshot.communities, snapshot.entities, snapshot.relationships, snapshot.claims, snapshot.mentions, run.model, run.prompts["report"],
+            run.settings.reports, previous=snapshot.reports, only=only, progress=run.progress, limit=2 * run.settings.engine.concurrency,
+        )  # fmt: skip
+    others = [row for row in snapshot.failures if row.stage != "reports" or row.input_id not in only]
+    snapshot = replace(snapshot, reports=written.reports, failures=(*others, *written.failures))
+    with clock.stage("vectors"):
+        snapshot = replace(snapshot, vectors=await _vectors(run, snapshot), dimension=run.embedder.card.dimension)
+    return Built(
+        snapshot=snapshot,
+        changes=Changes(same=len(snapshot.documents)),
+        last_build=_cost(clock, time.monotonic() - began, run),
+        without_report=_without(written),
+        rewritten=written.written,
+    )
+
+
+async def _vectors(run: Run, snapshot: Snapshot) -> tuple[Vector, ...]:
+    owners = texts_of(snapshot.chunks, snapshot.entities, snapshot.reports)
+    return await embed(owners, run.embedder, run.cache, prefix=run.settings.vectors.text_prefix, batch=run.settings.vectors.batch, progress=run.progress)
+
+
+def _without(written: ReportsResult) -> dict[str, int]:
+    return {"folded": len(written.folded), "unwritten": len(written.unwritten), "stale": len(written.stale)}
+
+
+def _documents(run: Run, previous: Previous, go_on: Callable[[], None]) -> tuple[list[Document], list[Failed], Changes]:
     """The documents of the collection, with those of files that are there but cannot be read now as they were."""
-    known = {document.path: document for document in published}
+    known = {document.path: document for document in previous.documents if document.id not in run.forgotten}
     try:
         read, failures, present = read_collection(run.input_root, run.settings.documents, progress=run.progress, go_on=go_on)
     except CollectionMissing as error:
         raise all_is_gone(error, len(known)) from error
-    changes = compare({path: document.content_hash for path, document in known.items()}, read, present)
-    if not run.accept_missing:
-        refuse_if_most_is_gone(changes, len(known), run.settings.documents.missing_limit)
+    texts = {document.content_hash for document in known.values()}
+    forgotten = [document for document in read if _is_forgotten(document, known, texts, run.forgotten)]
+    out = {document.path for document in forgotten} | {row.input for row in failures if document_id(row.input) in run.forgotten}
+    read = [document for document in read if document.path not in out]
+    failures = [row for row in failures if row.input not in out]
+    files = set(present)  # of which a table that holds nothing but forgotten records is not one that cannot be read
+    changes = compare({path: document.content_hash for path, document in known.items()}, read, files - {file_of(path, files) for path in out})
+    changes = replace(changes, forgotten=tuple(sorted(out)))
+    if not run.allow_empty:
+        refuse_if_most_is_gone(len(changes.gone), len(known), run.settings.documents.missing_limit)
+        there = {document.id for document in read} | {document_id(path) for path in present}
+        refuse_if_most_is_gone(len(previous.paid_for - there), len(previous.paid_for), run.settings.documents.missing_limit)
     documents = sorted([*read, *(known[path] for path in changes.kept)], key=lambda document: document.path)
     failures = say_what_is_kept(failures, changes)
-    if not documents and not known:
+    if not documents and not known and not previous.documents and not out:
         reasons = "; ".join(f"{failure.input}: {failure.reason}" for failure in failures[:5])
         raise CollectionMissing(
             f"There is no document to index in {run.input_root}{': ' + reasons if reasons else ''}.",
             hint="Put files there, or point documents.input at the folder that has them.",
         )
-    run.log("documents", read=len(read), failed=len(failures), new=len(changes.new), edited=len(changes.edited), gone=len(changes.gone))
+    numbers = {name: len(getattr(changes, name)) for name in ("new", "edited", "renamed", "gone", "forgotten")}
+    run.log("documents", read=len(read), failed=len(failures), **numbers)
     return documents, failures, changes
+
+
+def _is_forgotten(document: Document, known: Container[str], texts: Container[str], forgotten: frozenset[str]) -> bool:
+    """By its path, or as a copy of a forgotten text under a new one.
+
+    A text that the index holds anyway (`texts` by hash, `known` by path) is no secret: a copy that was there all along stays, also when it is renamed.
+    Nor is one so short that documents have it by chance.
+    """
+    is_copy = document.content_hash in forgotten and len(document.text) >= COPY_CHARS
+    return document.id in forgotten or (is_copy and document.path not in known and document.content_hash not in texts)
 
 
 async def _graph_and_reports(
@@ -177,10 +273,12 @@ async def _graph_and_reports(
     documents: list[Document],
     chunks: tuple[Chunk, ...],
     extracted: Extracted,
-    previous: dict[str, Report],
+    previous: Previous,
+    gone: Collection[str],
+    moved: dict[str, str],
     limit: int,
-) -> tuple[Snapshot, Graph, dict[str, int]]:
-    """The records of those stages, with the failures of these; the graph; and the communities without a report."""
+) -> tuple[Snapshot, Graph, Partitioned, ReportsResult]:
+    """The records of those stages, with the failures of these."""
     settings = run.settings
     with clock.stage("graph"):
         graph = await build_graph(
@@ -188,11 +286,12 @@ async def _graph_and_reports(
             quote=extracted.quote, progress=run.progress, limit=limit,
         )  # fmt: skip
     with clock.stage("communities"):
-        communities: tuple[Community, ...] = await asyncio.to_thread(build_communities, graph.entities, graph.relationships, settings.communities)
+        partitioned = await asyncio.to_thread(_partitioned, run, graph, previous)
+    communities, anchor = partitioned.communities, partitioned.anchor
     with clock.stage("reports"):
         written = await write_reports(
             communities, graph.entities, graph.relationships, graph.claims, graph.mentions, run.model, run.prompts["report"],
-            settings.reports, previous=previous, progress=run.progress, limit=limit,
+            settings.reports, previous=previous.reports, gone=gone, moved=moved, settle=run.settle, progress=run.progress, limit=limit,
         )  # fmt: skip
     snapshot = Snapshot(
         documents=tuple(documents),
@@ -204,8 +303,19 @@ async def _graph_and_reports(
         communities=communities,
         reports=written.reports,
         failures=(*graph.failures, *written.failures),
+        anchor_communities=anchor.communities,
+        anchor_edges=anchor.edges,
     )
-    return snapshot, graph, {"folded": len(written.folded), "unwritten": len(written.unwritten)}
+    return snapshot, graph, partitioned, written
+
+
+def _partitioned(run: Run, graph: Graph, previous: Previous) -> Partitioned:
+    """Today's communities, and the anchor that the next generation gets."""
+    found = build_communities(graph.entities, graph.relationships, run.settings.communities, previous.anchor, renew=run.renew)
+    if previous.erased and previous.anchor is not None:
+        anchor = rebased(found.anchor, found.communities, graph.relationships, graph.entities, previous.erased, run.settings.communities)
+        found = replace(found, anchor=anchor)
+    return found
 
 
 def _minus(a: Usage, b: Usage) -> Usage:
@@ -226,9 +336,9 @@ def _cost(clock: Clock, seconds: float, run: Run) -> dict[str, Any]:
             "prompt_tokens": used.prompt_tokens,
             "cached_tokens": used.cached_tokens,
             "completion_tokens": used.completion_tokens,
-            "seconds": round(clock.seconds[stage], 3),
+            "seconds": round(clock.seconds.get(stage, 0.0), 3),
         }
-        for stage, used in ((stage, clock.used[stage]) for stage in STAGES)
+        for stage, used in ((stage, clock.used.get(stage, Usage())) for stage in STAGES)
     }
     total = sum(clock.used.values(), Usage())
     return {

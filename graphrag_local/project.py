@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphrag_local.configuration import load
 from graphrag_local.errors import UsageError
 from graphrag_local.prompting import Prompt, load_all
-from graphrag_local.settings import Settings, load
+from graphrag_local.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,12 @@
 so that `document.text[start:end]` is the quoted text, exactly. Ids are hex strings (see `ids`).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Grounding = Literal["anchored", "composed", "unanchored"]
 RecordKind = Literal["report", "entity", "relationship", "claim", "chunk"]
 Outcome = Literal["ok", "cut_off", "loop", "thinking", "invalid"]
-Verdict = Literal["supported", "partly", "unsupported", "unchecked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +215,34 @@ class Community:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorCommunity:
+    """One community of the anchor (see `Anchor`), as `Community` has it."""
+
+    id: str
+    first_level: int
+    last_level: int
+    parent_id: str
+    member_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorEdge:
+    """One edge of the graph that the anchor was made of; `source_id` < `target_id`."""
+
+    source_id: str
+    target_id: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """What keeps communities stable: a hierarchy and the graph it was found in. Today's communities are a function of it and of today's graph."""
+
+    communities: tuple[AnchorCommunity, ...]
+    edges: tuple[AnchorEdge, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One finding of a report; `sources` are ids of entities, relationships and claims of the report's context."""
 
@@ -226,8 +253,19 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextLine:
+    """One line of the context that a report was written from: the digest of its text, and its tokens."""
+
+    digest: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What the model wrote about one community; `fingerprint` is that of the context it was written from.
+
+    `documents` are the ids of the documents whose text that context held, `context` its lines; `shape` is the digest of what else decided the
+    text (model, prompt, language). `stale`: the community's context is another by now, and the report waits to be written anew.
 
     `left_out` is how many entities, relationships and claims of the community that context had no room for; `untold` are the ids of the entities
     among them, and of those that the reports it was written from had no room for.
@@ -245,6 +283,9 @@ class Report:
     dropped: tuple[Dropped, ...] = ()
     left_out: int = 0
     untold: tuple[str, ...] = ()
+    shape: str = ""
+    documents: tuple[str, ...] = ()
+    context: tuple[ContextLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,39 +314,6 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """The exact place behind a citation; `quote == document.text[start:end]`. `place` is a page, slide or line."""
-
-    document: str
-    chunk: str
-    start: int
-    end: int
-    quote: str
-    place: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Citation:
-    """One numbered citation of an answer, resolved to the spans it stands on."""
-
-    n: int
-    kind: RecordKind
-    id: str
-    title: str
-    sources: tuple[Source, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerSentence:
-    """One sentence of an answer, the citation numbers it carries, and whether its support was checked."""
-
-    text: str
-    cites: tuple[int, ...]
-    verdict: Verdict = "unchecked"
-    p: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What a call, a stage or a query cost; tokens are the served model's own."""
 
@@ -330,7 +338,8 @@ class Usage:
 class LedgerRow:
     """One paid model reply, or the outcome of one that cannot be used (then `text` is its beginning only).
 
-    `documents` are the ids of the documents whose text the prompt held; `logprobs` is JSON.
+    `groups` are the documents whose text the prompt held, by id: one group (sorted) for each set of documents that asked for this very prompt.
+    `logprobs` is JSON.
     """
 
     key: str
@@ -345,32 +354,4 @@ class LedgerRow:
     cached_tokens: int
     completion_tokens: int
     seconds: float
-    documents: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    """One retrieved record with its place and score (higher is better), best first."""
-
-    id: str
-    kind: RecordKind
-    document: str
-    start: int
-    end: int
-    score: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The answer object, the same from command line, HTTP and Python."""
-
-    answer: str
-    mode: str
-    level: int | None
-    generation: str
-    citations: tuple[Citation, ...] = ()
-    answered: bool = True
-    stale: bool = False
-    sentences: tuple[AnswerSentence, ...] = ()
-    usage: Usage = field(default_factory=Usage)
-    notes: tuple[str, ...] = ()
+    groups: tuple[tuple[str, ...], ...]

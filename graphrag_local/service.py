@@ -1,23 +1,32 @@
 """Questions to a project: opens the index and the model side once and answers; the door for the command line and the HTTP service."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
-from graphrag_local.engine.base import Embedder, EmbedderCard
-from graphrag_local.errors import GraphragError, IndexMismatch, UsageError
+from graphrag_local.answers import Answer, Event, Hit, Listener, Turn
+from graphrag_local.engine.base import NO_MODEL, Embedder, EmbedderCard
+from graphrag_local.errors import GraphragError, IndexBusy, IndexMismatch, IndexMissing, StorageError, UsageError
 from graphrag_local.project import ProjectFolder
-from graphrag_local.query.ask import MODES, ask, retrieve
-from graphrag_local.records import Answer, Hit
-from graphrag_local.settings import VectorsSettings
+from graphrag_local.query.ask import MODES, ask, ask_nobody, retrieve
+from graphrag_local.query.trace import Replay
+from graphrag_local.query.trace import Trace as Trace
+from graphrag_local.settings import QuerySettings, VectorsSettings
+from graphrag_local.settling import may_lack, write_level
 from graphrag_local.store.generations import current_id
 from graphrag_local.store.reading import StoredIndex
+from graphrag_local.store.traces import read_trace as read_trace
+from graphrag_local.store.traces import write_trace
 from graphrag_local.text import is_question
-from graphrag_local.wiring import ModelSide, open_embedder, open_model_side
+from graphrag_local.wiring import ModelSide, open_embedder, open_embedder_of, open_model_side, tokenizer_of
 
 Say = Callable[[str], None]
+WITHOUT = "This index was made without a model, and `graphrag-local query --no-model` answers from it without one."
+FOLLOW_S = 1.0
 CHECK_S = 3.0  # who asks whether the service is ready does not wait for a model to load
 
 
@@ -32,10 +41,19 @@ class Asker:
         self._side: ModelSide | None = None
         self._opening = asyncio.Lock()
         self._turn = 0
+        self._writing = asyncio.Lock()
+        self._looked: dict[tuple[str, int], str] = {}
+        self._follower: asyncio.Task[None] | None = None
 
     async def _open(self) -> tuple[StoredIndex, ModelSide]:
         async with self._opening:
-            return await self._open_index(), await self._open_side()
+            index = await self._open_index()
+            try:
+                return index, await self._open_side()
+            except GraphragError as error:
+                if index.manifest["about"]["models"]["name"] == NO_MODEL:
+                    error.hint = f"{error.hint} {WITHOUT}".strip()
+                raise
 
     async def _open_index(self) -> StoredIndex:
         newest = current_id(self._project.index)
@@ -45,7 +63,17 @@ class Asker:
                 self._retired.append(self._index)
             self._index = fresh
             self._close_unused()
+        if self._follower is None:
+            self._follower = asyncio.create_task(self._follow())
         return self._index
+
+    async def _follow(self) -> None:
+        """Go on to new generations also while nobody asks: one that is open here cannot be removed, with all that was forgotten since."""
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            with contextlib.suppress(GraphragError):  # the next question says it
+                async with self._opening:
+                    await self._open_index()
 
     async def _open_side(self) -> ModelSide:
         if self._side is None:
@@ -57,24 +85,65 @@ class Asker:
             old.close()
             self._retired.remove(old)
 
-    async def ask(self, question: str, mode: str, level: int | None) -> Answer:
-        """The answer; a bad question or mode is refused before anything is opened."""
+    async def ask(
+        self, question: str, mode: str, level: int | None, *, strict: bool = False, history: Sequence[Turn] = (), listen: Listener | None = None,
+        trace: Trace | None = None,
+    ) -> Answer:  # fmt: skip
+        """The answer; a bad question or mode is refused before anything is opened. `history` are earlier turns, oldest first. Whoever listens is told the
+        whole answer last; `trace` is written from the moment on at which the model side is asked."""
         refuse_bad_question(question, mode)
+        note = await self._write_what_is_missing(mode, level)
         index, side = await self._open()
         same_embedder(index.manifest, side.embedder, self._project.settings.vectors)
         self._users[index.generation] = self._users.get(index.generation, 0) + 1
         self._turn += 1
+        prompts, settings = self._project.prompts, self._project.settings.query
+        if trace:
+            side, prompts = _watched(side, trace), trace.prompts(prompts)
+            trace.about |= {
+                "question": question, "mode": mode, "level": level, "strict": strict, "turn": self._turn, "history": [asdict(turn) for turn in history],
+                "settings": settings.model_dump(mode="json"), "generation": index.generation, "note": note, "answer": None,
+            }  # fmt: skip
         began = time.monotonic()
         try:
             answer = await ask(
-                question, index, side.model, side.embedder, self._project.prompts, self._project.settings.query,
-                mode=mode, level=level, turn=self._turn,
+                question, index, side.model, side.embedder, prompts, settings,
+                mode=mode, level=level, turn=self._turn, strict=strict, entailment=side.entailment, reranker=side.reranker,
+                history=history, listen=listen, trace=trace,
             )  # fmt: skip
             # What the asker waited for; the sum over calls, many of which run at once, says little.
-            return replace(answer, usage=replace(answer.usage, seconds=round(time.monotonic() - began, 3)))
+            notes = (*answer.notes, note) if note else answer.notes
+            answer = replace(answer, notes=notes, usage=replace(answer.usage, seconds=round(time.monotonic() - began, 3)))
+            if trace:
+                trace.about["answer"] = asdict(answer)
+            if listen:
+                listen(Event(kind="done", answer=answer))
+            return answer
         finally:
             self._users[index.generation] -= 1
             self._close_unused()
+
+    async def _write_what_is_missing(self, mode: str, level: int | None) -> str:
+        """Have the reports of the asked level written, where it lacks some; a note for the answer."""
+        settings = self._project.settings
+        wanted = settings.query.level if level is None else level
+        if mode != "global":
+            return ""
+        index, side = await self._open()
+        if not may_lack(index, self._project, wanted):  # then it need not wait for what is written for others
+            return ""
+        async with self._writing:
+            if (index.generation, wanted) in self._looked:
+                return self._looked[index.generation, wanted]
+            try:
+                note = await write_level(self._project, side, wanted, most=settings.query.first_use_reports, say=self._say)
+            except IndexBusy:
+                return "The index is being built; reports that this level lacks were not written for this question, their elements were read."
+            except StorageError:
+                return "The index cannot be written here; reports that this level lacks were not written, their elements were read."
+            now = current_id(self._project.index)
+            self._looked[now, wanted] = note if now == index.generation else ""  # written once; what is too much to write is said every time
+            return note
 
     async def checks(self) -> dict[str, str]:
         """What is needed to answer, each "ok" or a sentence."""
@@ -97,6 +166,10 @@ class Asker:
 
     async def close(self) -> None:
         """Close everything."""
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+            self._follower = None
         for index in [*self._retired, *([self._index] if self._index else [])]:
             index.close()
         self._retired, self._index = [], None
@@ -119,7 +192,7 @@ def same_embedder(manifest: dict[str, Any], embedder: Embedder, settings: Vector
     made = EmbedderCard.of(models)
     if not made.dimension or not now.dimension:
         return
-    hint = "Configure the first one again, or run `graphrag-local index`: it embeds anew what has to be, and asks no chat model."
+    hint = "Configure the first one again, or run `graphrag-local index --yes`: it embeds anew what has to be, and asks no chat model."
     if not now.same_as(made):
         raise IndexMismatch(
             f"The index's vectors were made by {made.name} ({made.revision}, {made.dimension} numbers); "
@@ -132,13 +205,67 @@ def same_embedder(manifest: dict[str, Any], embedder: Embedder, settings: Vector
             raise IndexMismatch(message, hint=hint)
 
 
-async def run_query(project: ProjectFolder, question: str, mode: str, level: int | None, say: Say) -> Answer:
+async def run_query(
+    project: ProjectFolder, question: str, mode: str, level: int | None, say: Say, *, strict: bool = False, history: Sequence[Turn] = (),
+    listen: Listener | None = None, trace: Trace | None = None,
+) -> Answer:  # fmt: skip
     """One question from the command line."""
     asker = Asker(project, say)
     try:
-        return await asker.ask(question, mode, level)
+        return await asker.ask(question, mode, level, strict=strict, history=history, listen=listen, trace=trace)
     finally:
         await asker.close()
+
+
+def _watched(side: ModelSide, trace: Trace) -> ModelSide:
+    """The same model side with every reply written down."""
+    return replace(
+        side, model=trace.model(side.model), embedder=trace.embedder(side.embedder), reranker=trace.reranker(side.reranker),
+        entailment=trace.entailment(side.entailment),
+    )  # fmt: skip
+
+
+def keep_trace(project: ProjectFolder, trace: Trace) -> Path | None:
+    """Write a trace into the index; None where the question was refused before anything was asked."""
+    return write_trace(project.index, trace.content()) if trace.about else None
+
+
+async def run_replay(project: ProjectFolder, content: dict[str, Any], question: str = "") -> Answer:
+    """The answer from a trace alone: no model, embedder or server is asked. Another question than the trace's is tried with what the trace holds.
+
+    Raises IndexMissing where the generation is gone, ModelMissing where the model's tokenizer is not here, and UsageError where the question
+    asks for what the trace does not hold.
+    """
+    replay, generation = Replay(content), content["generation"]
+    try:
+        index = StoredIndex.open(project.index, generation)
+    except UsageError as error:
+        hint = f"{error.hint} A trace is replayed over the generation that it was made over.".strip()
+        raise IndexMissing(f"Generation {generation} of the trace is gone.", hint=hint) from error
+    try:
+        counter = replay.counter() or tokenizer_of(content["counter"]["name"], content["model"]["name"])
+        answer = await ask(
+            question or content["question"], index, replay.model(counter), replay.embedder(), project.prompts, QuerySettings(**content["settings"]),
+            mode=content["mode"], level=content["level"], turn=content["turn"], strict=content["strict"], entailment=replay.entailment(),
+            reranker=replay.reranker(), history=replay.history(),
+        )  # fmt: skip
+    finally:
+        index.close()
+    return replay.checked(answer)
+
+
+async def run_briefing(project: ProjectFolder, question: str, mode: str, level: int | None, say: Say) -> Answer:
+    """One question answered without a model. An embedder in this process helps where it is the one that made the index's vectors; no server is asked."""
+    refuse_bad_question(question, mode)
+    began = time.monotonic()
+    index = StoredIndex.open(project.index)
+    embedder = open_embedder_of(index.manifest["about"]["models"], project, say)
+    try:
+        answer = await ask_nobody(question, index, embedder, project.settings.query, mode=mode, level=level)
+        return replace(answer, usage=replace(answer.usage, seconds=round(time.monotonic() - began, 3)))
+    finally:
+        index.close()
+        await embedder.close()
 
 
 async def run_retrieve(project: ProjectFolder, question: str, mode: str, level: int | None, k: int) -> tuple[Hit, ...]:

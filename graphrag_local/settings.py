@@ -1,25 +1,15 @@
-"""One frozen tree of settings per run: defaults < preset < graphrag.toml < environment < flags.
+"""One frozen tree of settings per run (see `configuration` for where they come from).
 
-Sections are tables of graphrag.toml. Unknown keys are errors. Secrets (`engine.api_key`) come from the environment only and
-are never written down. What can change an index is in `fingerprint()`; addresses, limits and waits are not.
+What can change an index is in `fingerprint()`; addresses, limits and waits are not.
 """
 
 import codecs
-import difflib
-import os
-import tomllib
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from graphrag_local.errors import SettingsError
 from graphrag_local.ids import fingerprint
-from graphrag_local.presets import PRESETS
 
-FILE_NAME = "graphrag.toml"
-ENV_PREFIX = "GRAPHRAG_LOCAL__"
 Positive = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -61,8 +51,7 @@ class DocumentsSettings(Section):
     parse_memory_mb: Positive = 2048
     """Memory one parser may use."""
     missing_limit: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Stop when more than this share of the indexed documents is missing from the input folder (see `index --accept-missing`)."""
-
+    """Stop when more than this share of the indexed documents is missing from the input folder (see `index --allow-empty`)."""
 
     @field_validator("encoding")
     @classmethod
@@ -94,7 +83,6 @@ class ChunksSettings(Section):
     overlap_tokens: Natural = 100
     """Overlap of fixed windows, in cl100k tokens."""
 
-
     @model_validator(mode="after")
     def _orderly(self) -> Self:
         if self.min_tokens > self.max_tokens:
@@ -107,6 +95,8 @@ class ChunksSettings(Section):
 class ExtractionSettings(Section):
     """What is asked about each chunk (algorithms §3)."""
 
+    method: Literal["standard", "fast"] = "standard"
+    """`standard`: the model reads every chunk. `fast`: no model at all; names, recurring phrases and what stands together, by statistics."""
     types: tuple[str, ...] = ("organization", "person", "geo", "event")
     """Entity types."""
     other_type: bool = True
@@ -131,7 +121,6 @@ class ExtractionSettings(Section):
     """Room for the reply."""
     language: str = ""
     """Language of descriptions; empty means the language of the text."""
-
 
     @model_validator(mode="after")
     def _some_type(self) -> Self:
@@ -160,6 +149,12 @@ class CommunitiesSettings(Section):
     """Leave out all but the largest connected part, for comparison with other programs."""
     seed: Natural = 3735928559
     """Seed of the partition."""
+    renew_modularity: Annotated[float, Field(ge=0, le=1)] = 0.995
+    """The anchor that keeps communities stable is renewed when level 0 falls below this share of its modularity."""
+    renew_roots: Annotated[float, Field(ge=1)] = 1.25
+    """It is renewed when there are more than this many times its communities on level 0."""
+    renew_days: Natural = 7
+    """It is renewed after this many days, if the graph has changed since; 0: never for its age."""
 
 
 class ReportSettings(Section):
@@ -167,6 +162,10 @@ class ReportSettings(Section):
 
     write: Literal["eager", "lazy", "all"] = "eager"
     """`eager`: levels 0 and 1, with the deeper ones that theirs stand on; `lazy`: none; `all`: every community. Without one, questions read its elements."""
+    refresh: Literal["exact", "tolerant"] = "exact"
+    """`exact`: a report is written anew when anything in its context changed; `tolerant`: when `refresh_share` of it did, or a document went."""
+    refresh_share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of a context's tokens that must have changed, with `tolerant`."""
     context_tokens: Positive = 8000
     """Room for the elements of a community."""
     min_tokens: Natural = 600
@@ -254,8 +253,38 @@ class QuerySettings(Section):
     """Room for points in the final call."""
     level: Natural = 0
     """Community level of `global` when none is given."""
+    first_use_reports: Natural = 32
+    """Reports that a level lacks are written at the first question about it, if they are no more than this; else their elements are read."""
     top_chunks: Positive = 20
-    """Chunks that `basic` considers."""
+    """Chunks that `basic` and `local` consider."""
+    local_tokens: Positive = 8000
+    """Size of the window of `local`."""
+    local_entities: Positive = 10
+    """Entities that `local` links to a question."""
+    local_reports: Annotated[float, Field(ge=0, le=0.5)] = 0.15
+    """Share of that window for reports; what a part leaves goes to the others."""
+    local_graph: Annotated[float, Field(ge=0, le=0.5)] = 0.35
+    """Share of that window for entities, relationships and claims; passages have the rest."""
+    drift_reports: Positive = 8
+    """Reports that `drift` begins with."""
+    drift_followups: Natural = 3
+    """Questions that `drift` asks on in each round."""
+    drift_rounds: Natural = 2
+    """Rounds of such questions."""
+    reranker: str = ""
+    """A local cross-encoder that puts passages in order: its name in models.toml or a model folder; empty means none."""
+    rerank_first: Positive = 50
+    """Passages that the reranker reads."""
+    dynamic: bool = False
+    """`global` rates reports from the asked level down and reads only those that matter to the question."""
+    rate_at_least: Annotated[float, Field(ge=0, le=5)] = 1.0
+    """Rating from 0 to 5 from which a report is read and those below it are rated."""
+    rate_calls: Positive = 200
+    """Reports that are rated for a question at most."""
+    relevance_budget: Positive = 100
+    """Passages that `lazy` tests for a question at most, a short call each."""
+    history_tokens: Positive = 2000
+    """Room for earlier turns of a conversation."""
     always_read: Natural = 3
     """Windows read whatever their gate says."""
     gate: Annotated[float, Field(ge=0, le=1)] = 0.2
@@ -274,6 +303,10 @@ class QuerySettings(Section):
     """Spans shown per citation."""
     language: str = ""
     """Language of answers; empty means the language of the question."""
+    support: Literal["auto", "model", "nli", "off"] = "auto"
+    """Who checks that sentences are supported by what they cite: `nli` a local model for it, `auto` one where there is one, else the model that answers."""
+    support_calls: Natural = 48
+    """Sentences of one answer that are checked by a call at most; further ones stay unchecked."""
 
 
 class ServerSettings(Section):
@@ -309,88 +342,19 @@ class Settings(Section):
     query: QuerySettings = QuerySettings()
     server: ServerSettings = ServerSettings()
 
-    def fingerprint(self) -> str:
-        """The digest of every setting that can change an index; addresses, waits and query settings do not."""
-        content = self.model_dump(mode="json", include={"documents", "chunks", "extraction", "describe", "communities", "reports"})
+    def decisive(self) -> dict[str, Any]:
+        """Every setting that decides what records an index holds, by section; addresses, waits, query settings, and what says when to work do not."""
+        content: dict[str, Any] = self.model_dump(mode="json", include={"documents", "chunks", "extraction", "describe", "communities", "reports"})
         for name in ("input", "max_file_mb", "parse_timeout_s", "parse_memory_mb", "missing_limit", "ocr_command"):
             content["documents"].pop(name)
-        return fingerprint(content)
+        if self.extraction.method == "standard":  # as before there was another
+            content["extraction"].pop("method")
+        for name in ("renew_modularity", "renew_roots", "renew_days"):
+            content["communities"].pop(name)
+        for name in ("write", "refresh", "refresh_share"):
+            content["reports"].pop(name)
+        return content
 
-
-def known_keys() -> dict[str, str]:
-    """Every setting as `section.key` (or `key`) with its one-line help, in order of declaration."""
-    keys: dict[str, str] = {}
-    for name, info in Settings.model_fields.items():
-        section = info.annotation
-        if isinstance(section, type) and issubclass(section, Section):
-            keys |= {f"{name}.{key}": (field.description or "") for key, field in section.model_fields.items()}
-        else:
-            keys[name] = info.description or ""
-    return keys
-
-
-def _put(tree: dict[str, Any], dotted: str, value: Any, origin: str) -> None:
-    keys = known_keys()
-    if dotted not in keys:
-        near = difflib.get_close_matches(dotted, keys, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}?" if near else "The README lists all settings."
-        raise SettingsError(f"{origin}: there is no setting {dotted!r}.", hint=hint)
-    section, _, key = dotted.rpartition(".")
-    (tree.setdefault(section, {}) if section else tree)[key] = value
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
-
-
-def _typed(dotted: str, text: str) -> Any:
-    """A value written as text: lists are comma-separated, the rest is for pydantic to read."""
-    section, _, key = dotted.rpartition(".")
-    owner = Settings.model_fields[section].annotation if section in Settings.model_fields else Settings
-    info = owner.model_fields.get(key) if isinstance(owner, type) and issubclass(owner, BaseModel) else None
-    if info is not None and "tuple" in str(info.annotation):
-        return [part.strip() for part in text.split(",") if part.strip()]
-    return text
-
-
-def load(project: Path, overrides: tuple[str, ...] = (), environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of a project folder; `overrides` are `section.key=value` strings from `--set`.
-
-    Raises SettingsError naming the key, where it was written, and the limit it breaks.
-    """
-    tree: dict[str, Any] = {}
-    file = project / FILE_NAME
-    if file.is_file():
-        try:
-            table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            hint = "Mend that line; `graphrag-local init` writes a fresh example."
-            raise SettingsError(f"{file} is not valid TOML: {error}.", hint=hint) from error
-        for key, value in _flat(table).items():
-            if key == "engine.api_key":
-                raise SettingsError(f"{file}: engine.api_key is a secret.", hint=f"Put it into the environment: {ENV_PREFIX}ENGINE__API_KEY")
-            _put(tree, key, value, str(file))
-    env = os.environ if environment is None else environment
-    for name in sorted(env):
-        if name.startswith(ENV_PREFIX):
-            dotted = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
-            _put(tree, dotted, _typed(dotted, env[name]), f"environment variable {name}")
-    for override in overrides:
-        dotted, sign, text = override.partition("=")
-        if not sign:
-            raise SettingsError(f"--set {override!r} is not section.key=value.", hint="Write --set engine.url=http://127.0.0.1:8000/v1")
-        name = dotted.strip()
-        _put(tree, name, _typed(name, text if name.endswith("_prefix") else text.strip()), "--set")
-    for section, values in PRESETS.get(str(tree.get("preset", "")), {}).items():
-        tree[section] = values | tree.get(section, {})
-    try:
-        return Settings.model_validate(tree)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
-        given = "" if isinstance(first["input"], dict) else f" (it is {first['input']!r})"
-        message = f"Setting {where!r}: {first['msg'].removeprefix('Value error, ')}{given}."
-        raise SettingsError(message, hint="The README lists all settings with their limits.") from error
+    def fingerprint(self) -> str:
+        """The digest of every setting that can change an index."""
+        return fingerprint(self.decisive())

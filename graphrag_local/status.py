@@ -9,9 +9,10 @@ from graphrag_local.errors import IndexCorrupt, IndexMismatch, IndexMissing, Usa
 from graphrag_local.project import ProjectFolder
 from graphrag_local.records import Document, Entity, Mention, Span
 from graphrag_local.store.lock import holder
-from graphrag_local.store.reading import StoredIndex, damages
+from graphrag_local.store.reading import StoredIndex
 from graphrag_local.store.runlog import last_run
 from graphrag_local.text import name_key, one_line, place_of
+from graphrag_local.verify.index import damages
 
 KINDS = ("entity", "community", "report", "document", "failures")
 LISTED = 12  # candidates named when a name fits none or several
@@ -44,7 +45,7 @@ def status_of(project: ProjectFolder, *, check_files: bool = False) -> dict[str,
             "digest": manifest["digest"],
             "created": manifest["created"],
             "counts": manifest["counts"],
-            "last_build": (run or {}).get("last_build") or about["last_build"],
+            "last_build": _as_whole((run or {}).get("last_build"), about["last_build"]),
             "generation_build": about["last_build"],
             "names": about["names"],
             "apart": about["apart"],
@@ -59,6 +60,11 @@ def status_of(project: ProjectFolder, *, check_files: bool = False) -> dict[str,
         }
     finally:
         index.close()
+
+
+def _as_whole(logged: Any, published: dict[str, Any]) -> dict[str, Any]:
+    """What the log says of the last run, unless nothing is there or keys are missing: a log has no checksum."""
+    return logged if isinstance(logged, dict) and logged.keys() >= published.keys() else published
 
 
 def _document_row(document: Document) -> dict[str, Any]:

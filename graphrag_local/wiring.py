@@ -8,26 +8,28 @@ import contextlib
 import importlib.util
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from graphrag_local.engine.base import Embedder, EmbedderCard, Engine, Model
+from graphrag_local.engine.base import Embedder, EmbedderCard, Engine, Entailment, Model, Reranker
 from graphrag_local.engine.fetch import fetch
 from graphrag_local.engine.launch import VllmServer, detect_device
 from graphrag_local.engine.ledgered import Ledgered, Meter
 from graphrag_local.engine.models import Catalogue, ModelEntry, go_offline, model_card, models_folder
+from graphrag_local.engine.nobody import Nobody, no_model
 from graphrag_local.engine.patient import Patient
-from graphrag_local.engine.probe import Verdict, probe
 from graphrag_local.engine.start import Start
-from graphrag_local.engine.vllm import VLLM
-from graphrag_local.errors import EngineError, MissingExtra, NoEngine, UsageError
+from graphrag_local.errors import EngineError, MissingExtra, ModelMissing, NoEngine, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.records import Outcome
 from graphrag_local.settings import Settings
 from graphrag_local.store.ledger import Ledger
 from graphrag_local.tokens import FileTokenizer, TokenCounter
+
+if TYPE_CHECKING:
+    from graphrag_local.engine.probe import Verdict
 
 Say = Callable[[str], None]
 SMALL_MODEL = "smollm2-135m-instruct"
@@ -43,15 +45,20 @@ class ModelSide:
 
     model: Model
     embedder: Embedder
-    engine: Engine
+    ledgered: Ledgered
     meter: Meter
     kind: str
     notices: tuple[str, ...] = ()
+    entailment: Entailment | None = None
+    reranker: Reranker | None = None
 
     async def alive(self) -> str:
         """ "ok", or why the model cannot answer now."""
-        server = getattr(self.engine, "inner", None)
-        vllm = getattr(server, "inner", None)
+        from graphrag_local.engine.vllm import VLLM
+
+        vllm = self.ledgered.inner
+        while not isinstance(vllm, VLLM) and hasattr(vllm, "inner"):
+            vllm = vllm.inner
         if not isinstance(vllm, VLLM):
             return "ok"
         try:
@@ -68,8 +75,12 @@ class ModelSide:
 
     async def close(self) -> None:
         """Give everything back."""
-        await self.engine.close()
+        await self.ledgered.close()
         await self.embedder.close()
+        if self.entailment:
+            await self.entailment.close()
+        if self.reranker:
+            await self.reranker.close()
 
 
 def catalogue() -> list[dict[str, Any]]:
@@ -133,9 +144,17 @@ def chosen_engine(project: ProjectFolder) -> tuple[str, Settings]:
     return "vllm", settings
 
 
-async def open_model_side(project: ProjectFolder, ledger: Ledger | None, say: Say, *, retry_failed: bool = False) -> ModelSide:
-    """The model side as the settings say; `ledger` None answers questions, which are not kept, and whose askers wait less long for a server."""
+async def open_model_side(
+    project: ProjectFolder, ledger: Ledger | None, say: Say, *, retry_failed: bool = False, around: Callable[[Engine], Engine] | None = None, answers: bool = True
+) -> ModelSide:
+    """The model side as the settings say; `ledger` None answers questions, which are not kept, and whose askers wait less long for a server.
+
+    `answers` False is for who only looks: without a ledger too, the models that only answers need, the reranker's and the entailment's, are left alone.
+    `around` wraps the engine below the ledger: it sees what has to be paid for, and nothing else.
+    """
     kind, settings = chosen_engine(project)
+    answers = answers and ledger is None
+    reranker = open_reranker(settings) if answers else None
     if ledger is None:
         settings = _for_questions(settings)
     start = _start(settings, say, ledger is None)
@@ -147,15 +166,60 @@ async def open_model_side(project: ProjectFolder, ledger: Ledger | None, say: Sa
     for notice in notices:
         say(notice)
     meter = Meter()
-    engine = Ledgered(raw, ledger, UNUSABLE if retry_failed else frozenset(), meter)
+    engine = Ledgered(around(raw) if around else raw, ledger, UNUSABLE if retry_failed else frozenset(), meter)
     try:
         card = replace(engine.card, tiny=engine.card.tiny or _is_known_tiny(engine.card.name))
-        model = Model(generate=engine.generate, card=card, counter=counter, temperature=settings.engine.temperature, seed=settings.engine.seed)
+        model = Model(
+            generate=engine.generate, card=card, counter=counter, temperature=settings.engine.temperature, seed=settings.engine.seed, recall=engine.recall,
+        )  # fmt: skip
         embedder = await open_embedder(project, say, start)
     except BaseException:
         await engine.close()
         raise
-    return ModelSide(model=model, embedder=embedder, engine=engine, meter=meter, kind=kind, notices=notices)
+    return ModelSide(
+        model=model, embedder=embedder, ledgered=engine, meter=meter, kind=kind, notices=notices, reranker=reranker,
+        entailment=open_entailment(settings) if answers else None,
+    )  # fmt: skip
+
+
+async def open_no_model(project: ProjectFolder, ledger: Ledger | None, say: Say) -> ModelSide:
+    """The model side of a run that asks no model: an embedder, where one is at hand or set, and nobody to ask."""
+    engine, meter = Nobody(), Meter()
+    say("No model is asked: names, phrases and what stands together are found by statistics (extraction.method = fast).")
+    embedder = await open_embedder(project, say) if project.settings.vectors.kind == "server" or project.settings.vectors.url else open_local_embedder(project, say)
+    return ModelSide(model=no_model(), embedder=embedder, ledgered=Ledgered(engine, ledger, meter=meter), meter=meter, kind="none")
+
+
+def open_local_embedder(project: ProjectFolder, say: Say) -> Embedder:
+    """The embedder of the models folder, where the settings allow one and it is there; nothing is asked of a server."""
+    from graphrag_local.engine.embed import NoEmbedder
+
+    settings = project.settings.vectors
+    entry = Catalogue.load().find(settings.model) if settings.kind in ("auto", "local") and not settings.url else None
+    if settings.kind == "local" or (entry is not None and importlib.util.find_spec("sentence_transformers") is not None):
+        return _in_process(project, entry)
+    if settings.kind != "none":
+        say(f"No embedder: {settings.model} is not in {models_folder()}; passages are found by words only.")
+    return NoEmbedder()
+
+
+def open_embedder_of(made: Mapping[str, Any], project: ProjectFolder, say: Say) -> Embedder:
+    """The embedder in this process that made an index's vectors (`made` are the `models` of its manifest), if it is that one; else none, and words do."""
+    from graphrag_local.engine.embed import NoEmbedder
+
+    if EmbedderCard.of(made).dimension and project.settings.vectors.kind != "server":
+        embedder = open_local_embedder(project, say)
+        alike = all(made.get(name, "") == value for name, value in project.settings.vectors.prefixes().items())
+        if alike and embedder.card.same_as(EmbedderCard.of(made)):
+            return embedder
+        say("The embedder at hand is not the one that made the index's vectors; passages are found by words only.")
+    return NoEmbedder()
+
+
+def on_ledger(side: ModelSide, ledger: Ledger, meter: Meter) -> ModelSide:
+    """The same model and embedder with every reply kept in a ledger; closing it is the business of who has the other."""
+    engine = Ledgered(side.ledgered.inner, ledger, meter=meter)
+    return replace(side, model=replace(side.model, generate=engine.generate, recall=engine.recall), ledgered=engine, meter=meter)
 
 
 def _is_known_tiny(name: str) -> bool:
@@ -174,6 +238,9 @@ def _start(settings: Settings, say: Say, is_question: bool) -> Start:
 
 
 async def _served(project: ProjectFolder, settings: Settings, start: Start) -> tuple[Engine, TokenCounter, tuple[str, ...]]:
+    from graphrag_local.engine.probe import probe
+    from graphrag_local.engine.vllm import VLLM
+
     vllm, say = VLLM(settings.engine), start.say
     try:
         verdict = await probe(vllm, settings.engine, project.index / "run" / "probe.json", start=start)
@@ -185,12 +252,22 @@ async def _served(project: ProjectFolder, settings: Settings, start: Start) -> t
     return Patient(vllm, settings.engine, counter=counter, say=say), counter, verdict.messages
 
 
-def own_counter(verdict: Verdict) -> TokenCounter:
+def own_counter(verdict: "Verdict") -> TokenCounter:
     """The served model's own tokenizer where its files are here, else a count measured on the server, else a cautious estimate."""
     entry = Catalogue.load().find(verdict.card.name)
     if entry is not None and entry.folder is not None and (entry.folder / "tokenizer.json").is_file():
         return FileTokenizer(entry.folder)
     return verdict.counter()
+
+
+def tokenizer_of(name: str, model: str) -> TokenCounter:
+    """The tokenizer of that name, by which a trace of this model was counted; ModelMissing where its files are not here."""
+    entry = Catalogue.load().require(model)
+    assert entry.folder is not None
+    counter = FileTokenizer(entry.folder)
+    if counter.name != name:
+        raise ModelMissing(f"The trace was counted with the {name}, and here is the {counter.name}.", hint="Put that model's files into the models folder.")
+    return counter
 
 
 def _embedded(settings: Settings, say: Say) -> tuple[Engine, TokenCounter, tuple[str, ...]]:
@@ -226,14 +303,18 @@ async def open_embedder(project: ProjectFolder, say: Say, start: Start | None = 
     entry = Catalogue.load().find(settings.model)
     has_library = importlib.util.find_spec("sentence_transformers") is not None
     if settings.kind == "local" or (entry is not None and has_library):
-        if not has_library:
-            raise MissingExtra("An embedder in this process", "embedded")
-        return _local_embedder(project, entry or Catalogue.load().require(settings.model))
+        return _in_process(project, entry)
     if url:
         with contextlib.suppress(EngineError):
             return await _server_embedder(project, url, start)
     say(f"No embedder: {settings.model} is not in {models_folder()} and no endpoint gives embeddings; passages are found by words only.")
     return NoEmbedder()
+
+
+def _in_process(project: ProjectFolder, entry: ModelEntry | None) -> Embedder:
+    if importlib.util.find_spec("sentence_transformers") is None:
+        raise MissingExtra("An embedder in this process", "embedded")
+    return _local_embedder(project, entry or Catalogue.load().require(project.settings.vectors.model))
 
 
 def _engine_url(project: ProjectFolder) -> str:
@@ -252,6 +333,34 @@ async def _server_embedder(project: ProjectFolder, url: str, start: Start) -> Em
     from graphrag_local.engine.embed import ServerEmbedder
 
     return await ServerEmbedder.connect(url.split(",")[0].strip(), project.settings.vectors, project.settings.engine, start)
+
+
+def open_reranker(settings: Settings) -> Reranker | None:
+    """The reranker that the settings name, loaded with its first use; None where they name none. Raises ModelMissing where it is not here."""
+    if not settings.query.reranker:
+        return None
+    if importlib.util.find_spec("sentence_transformers") is None:
+        raise MissingExtra("A reranker in this process", "embedded")
+    entry = Catalogue.load().require(settings.query.reranker)
+    if entry.kind != "reranker" or entry.folder is None:
+        raise UsageError(f"query.reranker is {entry.name!r}, which is of kind {entry.kind!r}.", hint="Name a cross-encoder that gives one number for a pair.")
+    go_offline()
+    from graphrag_local.engine.rerank import LocalReranker
+
+    return LocalReranker(entry.folder)
+
+
+def open_entailment(settings: Settings) -> Entailment | None:
+    """The first entailment model of the models folder, where answers may be checked by one; it is loaded with its first use."""
+    if settings.query.support not in ("auto", "nli") or importlib.util.find_spec("transformers") is None:
+        return None
+    entry = next((entry for entry in Catalogue.load().listed() if entry.kind == "nli" and entry.folder), None)
+    if entry is None or entry.folder is None:
+        return None
+    go_offline()
+    from graphrag_local.engine.nli import LocalEntailment
+
+    return LocalEntailment(entry.folder)
 
 
 # --- a model server of our own

@@ -30,6 +30,7 @@ from graphrag_local.engine.models import models_folder
 from graphrag_local.errors import ModelMissing
 from graphrag_local.extraction import schema as extraction
 from graphrag_local.graph import describe
+from graphrag_local.query import conversation, dynamic, followups, lazy_search, route, support
 from graphrag_local.query import schema as query
 from graphrag_local.reports import quote
 from graphrag_local.reports import schema as reports
@@ -165,10 +166,30 @@ def query_cases() -> Iterator[Case]:
     points = query.choice_constraint(ids[:16], least=4, most=8, scored=True, may_decline=True)
     yield Case("points, ids", maker, points, "Y\n" + "".join(f"{short}\t{10 * n}\n" for n, short in enumerate(chosen[:7], 3)), tiny=True)
     answer = query.choice_constraint(ids[:18], least=6, most=8, scored=False, may_decline=False)
+    yield Case("rating, choice", "query.dynamic.grade_constraint", dynamic.grade_constraint(), "3")
+    yield Case("relevance, choice", "query.lazy_search.relevance_constraint", lazy_search.relevance_constraint(), "N")
+    maker, alone = "query.conversation.rewrite_constraint", "Who paid the keeper of the lock when the trust had no money?"
+    yield Case("question, line", maker, conversation.rewrite_constraint("grammar"), alone)
+    yield Case("question, schema", maker, conversation.rewrite_constraint("schema"), compact({"question": alone}))
+    yield Case("support, choice", "query.support.constraint", support.constraint(), "P")
     yield Case("answer, ids", maker, answer, "".join(f"{short}\n" for short in chosen), tiny=True)
 
 
-PRODUCERS: tuple[Callable[[], Iterator[Case]], ...] = (extraction_cases, describe_cases, report_cases, query_cases)
+def drift_cases() -> Iterator[Case]:
+    """A step of drift search over 120 ids, and the choice of a mode."""
+    ids, maker = short_ids("REC", 40), "query.followups.constraint"
+    forms: tuple[Form, ...] = ("grammar", "schema")
+    asked = ["Who pays the keeper of Pike Lock?", "When was the barge mended?", "Which trust owns the lock?"]
+    for form in forms:
+        points = [{"text": SAID, "sources": [f"R{n}", f"E{n}"], "score": 10 * n} for n in range(1, 8)]
+        lines = "Y\n" + "".join(f"{SAID}\tR{n},E{n}\t{10 * n}\n" for n in range(1, 8)) + "".join(f"?\t{question}\n" for question in asked)
+        reply = lines if form == "grammar" else compact({"useful": "Y", "points": points, "questions": asked})
+        yield Case(f"drift step, {'lines' if form == 'grammar' else 'schema'}", maker, followups.constraint(form, ids, 8, 3), reply)
+    yield Case("drift step, nothing found", maker, followups.constraint("grammar", ids, 8, 3), f"N\n?\t{asked[0]}\n")
+    yield Case("route, choice", "query.route.constraint", route.constraint("BDGL"), "L")
+
+
+PRODUCERS: tuple[Callable[[], Iterator[Case]], ...] = (extraction_cases, describe_cases, report_cases, query_cases, drift_cases)
 
 
 def vocabulary(models: Path) -> tuple[str, LLTokenizer]:

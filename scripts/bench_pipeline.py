@@ -212,7 +212,7 @@ def run_of(engine: Engine, vectors: ReadyVectors, folder: Path, ledger: Ledger, 
 async def built_and_published(run: Run, folder: Path, began: Callable[[str], None]) -> Built:
     """Everything `index` does; `began` hears when publishing begins and when it has ended."""
     with BuildLock(folder / "index") as lock:
-        built = await build(run, ())
+        built = await build(run)
         began("publish")
         digest = content_digest(built.snapshot, {"settings": run.settings.fingerprint()})
         publish(lock, built.snapshot, digest=digest, counts={}, about={"last_build": built.last_build})
@@ -259,7 +259,7 @@ def child_tokens(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     engine = Counting(ScriptedEngine(answer), Prefixes(options.models))
     with Ledger.open(folder / "index" / "ledger.sqlite") as ledger:
         run = run_of(engine, ReadyVectors(), folder, ledger, options, lambda *_, **__: None)
-        built = asyncio.run(build(run, ()))
+        built = asyncio.run(build(run))
     corpus = sum(len(cl100k(options.models).encode_ordinary(document.text)) for document in built.snapshot.documents)
     return _about(built) | {"corpus": corpus, "tokens": engine.prefixes.by_purpose}
 
@@ -280,7 +280,7 @@ def child_wall(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         wide = run.settings.model_copy(update={"engine": run.settings.engine.model_copy(update={"concurrency": 10**6})})
         loop = SkippingLoop()
         try:
-            loop.run_until_complete(build(replace(run, settings=wide), ()))
+            loop.run_until_complete(build(replace(run, settings=wide)))
         finally:
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()

@@ -13,9 +13,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from graphrag_local.cli.main import app
+from graphrag_local.configuration import known_keys
 from graphrag_local.presets import PRESETS
 from graphrag_local.prompting import load_all
-from graphrag_local.settings import Settings, known_keys
+from graphrag_local.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -12,11 +12,13 @@ from pathlib import Path
 from zlib import crc32
 
 from graphrag_local.engine.base import Request
+from graphrag_local.text import sentences
 
 CHUNKS_PER_DOCUMENT = 10
 CHUNK_BYTES = 2650  # what the default settings make of this prose, in the mean
 DOCUMENTS_PER_TOPIC = 6
 TOPIC_NAMES, BORROWED, OWN_NAMES, HUBS = 240, 12, 14, 24
+SHARES = (70, 10, 5, 15)  # of a hundred names in a text: the topic's, hubs, the neighbouring topic's, its own
 
 SYLLABLES = "al bar cor den el far gar hol is jor kel lor mar nor os per quin ros sel tor ul ven wes yar zel".split()
 ENDINGS = "ow er ton by dale ric man ell ett wick ford ley".split()
@@ -65,9 +67,9 @@ def names(dice: random.Random, count: int) -> list[str]:
     return list(made)
 
 
-def write_collection(folder: Path, chunks: int, seed: int = 7) -> None:
+def write_collection(folder: Path, chunks: int, seed: int = 7, *, per_document: int = CHUNKS_PER_DOCUMENT) -> None:
     """Text files below `folder` that the default settings cut into about so many chunks."""
-    documents = max(1, chunks // CHUNKS_PER_DOCUMENT)
+    documents = max(1, chunks // per_document)
     hubs = names(random.Random(f"{seed} hubs"), HUBS)
     topics = [names(random.Random(f"{seed} topic {n}"), TOPIC_NAMES) for n in range(-(-documents // DOCUMENTS_PER_TOPIC))]
     for number in range(documents):
@@ -77,22 +79,37 @@ def write_collection(folder: Path, chunks: int, seed: int = 7) -> None:
         pools = [Names(topics[at]), Names(hubs), Names(near), Names(names(dice, OWN_NAMES))]
         target = folder / f"topic-{at:04d}" / f"document-{number:05d}.txt"
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("".join(_paragraphs(dice, pools)), encoding="utf-8")
+        target.write_text("".join(_paragraphs(dice, pools, per_document)), encoding="utf-8")
 
 
-def _paragraphs(dice: random.Random, pools: list[Names]) -> Iterator[str]:
+def edited(text: str, seed: str) -> str:
+    """A text with another sentence in the place of one: other words, about two names that stand elsewhere in it."""
+    dice = random.Random(seed)
+    places = [(start, end) for start, end in sentences(text) if NAME.search(text, start, end)]
+    start, end = dice.choice(places)
+    return text[:start] + said_about(text, seed) + text[end:]
+
+
+def said_about(text: str, seed: str, count: int = 1) -> str:
+    """New sentences about names of a text."""
+    dice = random.Random(f"{seed} said")
+    known = sorted(set(NAME.findall(text)))
+    return " ".join(_sentence(dice, [Names(dice.sample(known, min(4, len(known))))], plain=0) for _ in range(count))
+
+
+def _paragraphs(dice: random.Random, pools: list[Names], chunks: int) -> Iterator[str]:
     written = 0
-    while written < CHUNKS_PER_DOCUMENT * CHUNK_BYTES:
+    while written < chunks * CHUNK_BYTES:
         text = " ".join(_sentence(dice, pools) for _ in range(dice.randint(3, 8))) + "\n\n"
         written += len(text)
         yield text
 
 
-def _sentence(dice: random.Random, pools: list[Names]) -> str:
+def _sentence(dice: random.Random, pools: list[Names], plain: float = 0.35) -> str:
     tail = " ".join(WORDS[int(len(WORDS) * dice.random() ** 1.5)] for _ in range(dice.randint(6, 18)))
-    if dice.random() < 0.35:
+    if dice.random() < plain:
         return f"The {tail}."
-    a, b = (dice.choices(pools, weights=(70, 10, 5, 15))[0].draw(dice) for _ in range(2))
+    a, b = (dice.choices(pools, weights=SHARES[: len(pools)])[0].draw(dice) for _ in range(2))
     opening = dice.choice(OPENINGS).format(year=dice.randint(1850, 1950), sum=dice.randint(20, 900))
     return f"{opening}{a} {dice.choice(VERBS)} {b}, {tail}." if a != b else f"{opening}{a} said that {tail}."
 
@@ -135,18 +152,28 @@ def _extraction(text: str) -> str:
             cited.setdefault(name, (number, line))
         for pair in pairwise(found):
             pairs.setdefault(pair, (number, line))
-    place = {name: number for number, name in enumerate(cited, 1)}
-    entities = [f"{n}\t{name}\t{_kind(name)}\t{at}\t{_words(line[5:], DESCRIPTION_WORDS)}\n" for n, (name, (at, line)) in enumerate(cited.items(), 1)]
     few, more = FIRST_ROUND[0], FIRST_ROUND[0] + SECOND_ROUND[0]
+    # What is noticed is a matter of the name and not of its place, so that an edit does not make a reader think again about all the rest.
+    noticed = sorted(cited, key=lambda name: crc32(name.encode()))[:more]
+    cited = {name: cited[name] for name in (*(one for one in cited if one in noticed[:few]), *(one for one in cited if one in noticed[few:]))}
+    pairs = {pair: at for pair, at in pairs.items() if pair[0] in cited and pair[1] in cited}
+    place = {name: number for number, name in enumerate(cited, 1)}
+    entities = [f"{n}\t{name}\t{_kind(name)}\t{at}\t{_described(line)}\n" for n, (name, (at, line)) in enumerate(cited.items(), 1)]
     for apart in range(1, few):  # after those that share a sentence those that stand near each other, until there are enough
-        for pair in zip(list(cited)[:more], list(cited)[apart:more], strict=False):
+        for pair in zip(list(cited), list(cited)[apart:], strict=False):
             pairs.setdefault(pair, cited[pair[1]])
     edges = list(dict.fromkeys((max(place[a], place[b]), place[a], place[b], at, line) for (a, b), (at, line) in pairs.items()))
     lines = entities[:few] + [_edge(edge) for edge in edges if edge[0] <= few][: FIRST_ROUND[1]]
-    if crc32(text.encode()) % 100 >= GLEANED * 100 or len(entities) <= few:
+    # By the first sentence, for the same reason.
+    if crc32(text.split("\n")[1].encode()) % 100 >= GLEANED * 100 or len(entities) <= few:
         return "".join(lines) + "?\tN"
     later = [_edge(edge) for edge in edges if few < edge[0] <= more][: SECOND_ROUND[1]]
     return "".join([*lines, "?\tY\n", *entities[few:more], *later])
+
+
+def _described(line: str) -> str:
+    """The beginning of a numbered sentence, without its number, which is another when a sentence comes before it."""
+    return _words(line.partition("] ")[2], DESCRIPTION_WORDS)
 
 
 def _kind(name: str) -> str:
@@ -158,7 +185,7 @@ def _kind(name: str) -> str:
 
 def _edge(edge: tuple[int, int, int, int, str]) -> str:
     _, a, b, at, line = edge
-    return f"{a}-{b}\t{1 + at % 10}\t{at}\t{_words(line[5:], DESCRIPTION_WORDS)}\n"
+    return f"{a}-{b}\t{1 + at % 10}\t{at}\t{_described(line)}\n"
 
 
 def _same(text: str) -> str:

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from graphrag_local.cli.init import template
 from graphrag_local.cli.main import app
+from graphrag_local.configuration import FILE_NAME, known_keys, load
 from graphrag_local.prompting import load_all
-from graphrag_local.settings import FILE_NAME, Settings, known_keys, load
+from graphrag_local.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -25,10 +25,10 @@ def run(
     import shutil
 
     from graphrag_local.cli.render import print_json
+    from graphrag_local.configuration import FILE_NAME, load
     from graphrag_local.errors import UsageError
     from graphrag_local.presets import PRESETS
     from graphrag_local.samples import collection
-    from graphrag_local.settings import FILE_NAME, load
 
     if preset and preset not in PRESETS:
         raise UsageError(f"There is no preset {preset!r}.", hint=f"Presets: {', '.join(PRESETS)}.")
@@ -53,7 +53,8 @@ def run(
 
 def template(preset: str = "") -> str:
     """A graphrag.toml that names every setting, commented out, with its default and meaning."""
-    from graphrag_local.settings import Settings, known_keys
+    from graphrag_local.configuration import known_keys
+    from graphrag_local.settings import Settings
 
     lines = ["# Settings of graphrag-local. What is commented out has the value shown. Secrets go into the environment:", "# GRAPHRAG_LOCAL__ENGINE__API_KEY", ""]
     defaults = Settings().model_dump(mode="json")

@@ -12,7 +12,7 @@ from typing import NoReturn, TextIO
 import typer
 
 from graphrag_local import __version__
-from graphrag_local.cli import doctor, index, init, models, query, serve, show, status
+from graphrag_local.cli import doctor, estimate, forget, index, init, models, query, rollback, serve, show, status
 
 app = typer.Typer(
     name="graphrag-local",
@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (init, index, query, status, show, serve, doctor):
+for command in (init, estimate, index, query, status, show, forget, rollback, serve, doctor):
     app.command(command.NAME)(command.run)
 app.add_typer(models.app, name="models")
 

@@ -6,7 +6,7 @@ import typer
 
 from graphrag_local.cli.options import AsJson
 
-app = typer.Typer(help="Open-weight models: list them, fetch them once, verify the files.", no_args_is_help=True)
+app = typer.Typer(help="Open-weight models: list, fetch once, verify.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A name from `models list`, or a name of your own for what --from or the models folder has.")]
 
 

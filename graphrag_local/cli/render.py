@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphrag_local.records import Answer
+from graphrag_local.answers import Answer, Event
 
 STAGES = ("documents", "chunks", "extraction", "graph", "communities", "reports", "vectors")  # in the order in which they run
 WIDE = 100_000  # columns of a file
@@ -28,10 +28,11 @@ def plain(value: Any) -> Any:
     return value
 
 
-def print_json(value: Any) -> None:
-    """One object on stdout; with escapes where the stream is not UTF-8, so that no character is lost to a program that reads it."""
+def print_json(value: Any, *, line: bool = False) -> None:
+    """One object on stdout, on one line if more are to come; with escapes where the stream is not UTF-8, so that no character is lost on the way."""
     escaped = (sys.stdout.encoding or "").lower().replace("_", "-") not in ("utf-8", "utf8")
-    sys.stdout.write(json.dumps(plain(value), ensure_ascii=escaped, indent=2) + "\n")
+    sys.stdout.write(json.dumps(plain(value), ensure_ascii=escaped, indent=None if line else 2) + "\n")
+    sys.stdout.flush()
 
 
 def out() -> Console:
@@ -113,10 +114,55 @@ def source_line(document: str, place: str, start: int, end: int, quote: str) -> 
     return f"{document}{f', {place}' if place else ''} ({start}-{end}): “{shown}”"
 
 
-def print_answer(answer: Answer) -> None:
-    """An answer for people: the text, its citations with their quotes, the cost."""
+MARKS = {"unsupported": "not supported by its sources", "partly": "only partly supported by its sources"}
+
+
+def marked(answer: Answer) -> str:
+    """An answer's text with a remark after each sentence that was found not to be supported."""
+    parts, at = [], 0
+    for sentence in answer.sentences:
+        begin = answer.answer.find(sentence.text, at)
+        if begin >= 0:
+            end = begin + len(sentence.text)
+            parts += [answer.answer[at:end], f" ({MARKS[sentence.verdict]})" if sentence.verdict in MARKS else ""]
+            at = end
+    return "".join(parts) + answer.answer[at:]
+
+
+class Teller:
+    """Prints an answer as it comes: its text for people, for programs an event a line."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._mid_line = False
+
+    def hear(self, event: Event) -> None:
+        """One event."""
+        if self._as_json:
+            print_json({"event": event.kind, **event.data()}, line=True)
+        elif event.kind == "restart":
+            sys.stdout.write("\n\n(What is written so far does not count; this is the answer:)\n\n" if self._mid_line else "")
+        elif event.kind in ("text", "citation"):
+            sys.stdout.write(event.text)
+            self._mid_line = True
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """End the line that was begun, also where the answer broke off."""
+        if self._mid_line:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+
+def print_answer(answer: Answer, *, told: bool = False) -> None:
+    """An answer for people: the text with remarks, its citations with their quotes, the cost. Of one that was told already only what follows the text."""
     console = out()
-    say(console, answer.answer)
+    if not told:
+        say(console, marked(answer))
+    elif doubted := [sentence for sentence in answer.sentences if sentence.verdict in MARKS]:
+        console.print()
+        for sentence in doubted:
+            say(console, f"({MARKS[sentence.verdict]}:) {sentence.text}")
     if answer.citations:
         console.print()
     for citation in answer.citations:

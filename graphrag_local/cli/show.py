@@ -28,8 +28,8 @@ def run(
         graphrag-local show failures my-project
     """
     from graphrag_local.cli.render import out, print_json, say
+    from graphrag_local.configuration import FILE_NAME
     from graphrag_local.project import open_project
-    from graphrag_local.settings import FILE_NAME
     from graphrag_local.status import show_record
 
     if directory == HERE and (what == "failures" or Path(name, FILE_NAME).is_file()):  # a lone argument that names a project

@@ -1,5 +1,6 @@
 """`status`: what the index holds, what it cost, what failed."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,11 +12,13 @@ if TYPE_CHECKING:
 
 NAME = "status"
 LISTED = 20
+KINDS = {"document": "documents", "chunk": "chunks", "entity": "entities", "report": "reports"}
 
 
 def run(
     directory: Project = HERE,
-    verify: Annotated[bool, typer.Option("--verify", help="Hash every file of the published generations and read all of the ledger.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Hash every file, compute every digest and id anew, and read all of the ledger.")] = False,
+    generations: Annotated[bool, typer.Option("--generations", help="List the generations that are kept, and nothing else.")] = False,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
@@ -28,11 +31,37 @@ def run(
     from graphrag_local.project import open_project
     from graphrag_local.status import status_of
 
+    if generations:
+        _list_generations(directory, verify, as_json)
+        return
     status = status_of(open_project(directory, tuple(overrides or ())), check_files=verify)
     print_json(status) if as_json else _show(status)
     if verify and status["generation"] and not status["problems"] and not as_json:
-        typer.echo("verified: every file and every reply is as it was written.")
+        typer.echo("verified: every file and every reply is as it was written. Whether reports are of today's contexts takes the model: the next `index` tells.")
     if status["problems"]:
+        raise typer.Exit(1)
+
+
+def _list_generations(directory: Path, verify: bool, as_json: bool) -> None:
+    from graphrag_local.cli.render import count, out, print_json, say
+    from graphrag_local.generations import listing
+    from graphrag_local.project import open_project
+
+    rows = listing(open_project(directory), check_files=verify)
+    if as_json:
+        print_json({"generations": rows})
+    else:
+        console = out()
+        for row in rows:
+            counts = ", ".join(count(row[plural], kind) for kind, plural in KINDS.items())
+            size = f"{row['own_bytes'] / 1e6:,.1f} MB of its own, {row['shared_bytes'] / 1e6:,.1f} MB shared"
+            state = ", ".join(word for word, holds in (("current", row["current"]), ("being read", row["read"])) if holds)
+            say(console, f"{row['id']} of {row['created'] or '?'}{f', {state}' if state else ''}: {counts}; {size}; digest {row['digest'] or '?'}")
+            if row["problem"]:
+                say(console, f"damaged: {row['problem']}", indent=4)
+        if not rows:
+            say(console, "There is no generation yet.")
+    if any(row["problem"] and (verify or row["current"]) for row in rows):
         raise typer.Exit(1)
 
 
@@ -49,7 +78,8 @@ def _show(status: dict[str, Any]) -> None:
             say(console, f"names: {shares(status['names'])}; {status['apart']:,} are kept apart and used for nothing")
         lost = [f"{number:,} × {reason}" for reasons in status["dropped"].values() for reason, number in reasons.items()]
         say(console, f"{status['empty_chunks']:,} chunks name no entity; dropped of what the model said: {', '.join(lost) or 'nothing'}")
-        reports = f"{without['unwritten']:,} are not written (reports.write), {without['folded']:,} communities are too small for one; " if without else ""
+        later = f"{without['unwritten']:,} are not written (reports.write), {without['stale']:,} are from before a change (stale)" if without else ""
+        reports = f"{later}, {without['folded']:,} communities are too small for one; " if without else ""
         say(console, f"reports: {reports}{status['left_out']:,} records had no room in a report")
         embedder = f"{models['embedder']} ({models['embedder_revision']}, {models['dimension']})" if models["dimension"] else "none, words only"
         say(console, f"model: {models['name']} ({models['revision']}), window {models['context']:,}, {models['form']} constraints; embedder: {embedder}")
@@ -66,6 +96,7 @@ def _show(status: dict[str, Any]) -> None:
         say(console, f"damaged: {problem}")
     if status["problems"]:
         say(console, "`graphrag-local index` makes a whole generation anew; replies that are sound in the ledger cost nothing.")
+        say(console, "Until then `graphrag-local rollback` answers from the last whole one, where there is one.")
 
 
 def _show_run(status: dict[str, Any], console: "Console") -> None:

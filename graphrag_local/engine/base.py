@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -11,8 +11,9 @@ from graphrag_local.prompting import Message
 from graphrag_local.records import Outcome, Usage
 from graphrag_local.tokens import TokenCounter, fits
 
+NO_MODEL = "none"  # the name of the model of an index that is made without one
 Form = Literal["grammar", "schema"]
-Purpose = Literal["extract", "describe", "report", "answer", "probe"]
+Purpose = Literal["extract", "describe", "report", "answer", "support", "probe"]
 FinishReason = Literal["stop", "length", "gate", "abort"]
 
 # Free text in a grammar is exactly this class, unbounded (design-review §1.3): llguidance slices the vocabulary by it, so a row costs
@@ -54,11 +55,19 @@ class Gate:
     """The reply begins with one of `options` (single tokens); the probability of the first one decides whether it is read on.
 
     With a grammar the reply starts with the option itself. `threshold` is a probability in [0, 1]; below it the reply is abandoned
-    after that token (finish reason "gate"). A threshold of 0 never abandons, one over 1 always does.
+    after that token (finish reason "gate"). A threshold of 0 never abandons, one over 1 always does. With `worths`, one for each option, it is their
+    expectation that decides, as of grades.
     """
 
     options: tuple[str, ...] = ("Y", "N")
     threshold: float = 0.0
+    worths: tuple[float, ...] = ()
+
+    def value(self, shares: Sequence[float]) -> float | None:
+        """What decides, from a share of each option in any unit; None where no option has one."""
+        total = sum(shares)
+        worths = self.worths or (1.0, *(0.0 for _ in self.options[1:]))
+        return sum(worth * share for worth, share in zip(worths, shares, strict=True)) / total if total > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +77,8 @@ class Request:
     `documents` are the ids of the documents whose text the prompt holds. `validate` raises ValueError when the reply's text cannot be used.
     `affinity` names what shares its prefix (a chunk, a window), so that it stays on the endpoint that has it cached; it is
     not part of the key. `priority`: lower goes first (questions 0, indexing 10). `max_tokens` bounds the reply. `logprobs` asks for the
-    log-probabilities of the reply's tokens; where `decides` names some (white space and quotes aside), only theirs are kept.
+    log-probabilities of the reply's tokens; where `decides` names some (white space and quotes aside), only theirs are kept. `heard` is called in the
+    event loop with the text of the reply so far, as often as the engine likes; a reply that has to be asked for again begins anew.
     """
 
     messages: tuple[Message, ...]
@@ -84,6 +94,7 @@ class Request:
     priority: int = 10
     documents: tuple[str, ...] = ()
     validate: Callable[[str], object] | None = field(default=None, compare=False)
+    heard: Callable[[str], None] | None = field(default=None, compare=False)
 
     def key_parts(self) -> dict[str, Any]:
         """What determines the reply, besides the model: messages, constraint, sampling, gate. Affinity, priority and `decides` do not."""
@@ -93,7 +104,7 @@ class Request:
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "seed": self.seed,
-            "gate": [list(self.gate.options), self.gate.threshold] if self.gate else None,
+            "gate": [list(self.gate.options), self.gate.threshold, *self.gate.worths] if self.gate else None,
             "logprobs": self.logprobs,
         }
 
@@ -111,7 +122,8 @@ def _constraint_value(constraint: Constraint) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came back. `gate` is the probability of the gate's first option among its options, None where none was asked or given.
+    """What came back. `gate` is the probability of the gate's first option among its options, or the expectation of their worths; None where none was
+    asked or given.
 
     `logprobs` holds (token, log-probability) pairs of the reply where asked and given.
     """
@@ -131,7 +143,8 @@ Generate = Callable[[Request], Awaitable[Reply]]
 class ModelCard:
     """Which model answers: its name, revision ("unpinned" where unknown), window in tokens, and what it was seen to obey.
 
-    `form` is the resolved kind of constraints; `tiny` says that span grounding and quotes are the right defaults (under about 1B parameters).
+    `form` is the resolved kind of constraints; `tiny` says that span grounding and quotes are the right defaults (under about 1B parameters); `absent`
+    that there is no model at all, so that nothing may be asked.
     """
 
     name: str
@@ -140,6 +153,7 @@ class ModelCard:
     form: Form
     tiny: bool = False
     logprobs: bool = True
+    absent: bool = False
 
 
 @runtime_checkable
@@ -196,15 +210,41 @@ class Embedder(Protocol):
         """Give back connections, threads and memory."""
 
 
+@runtime_checkable
+class Entailment(Protocol):
+    """A model that says whether one text follows from another (natural language inference)."""
+
+    async def entails(self, pairs: list[tuple[str, str]]) -> list[tuple[float, float]]:
+        """For each (premise, hypothesis): the probabilities that the hypothesis follows, and that the premise contradicts it."""
+
+    async def close(self) -> None:
+        """Give back threads and memory."""
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """A model that reads a question and a passage together and says how well one answers the other."""
+
+    async def score(self, question: str, texts: list[str]) -> list[float]:
+        """A number for each text; higher is better, without a unit."""
+
+    async def close(self) -> None:
+        """Give back threads and memory."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What a unit of work is given of the model side: how to ask, which model it is, how to count, and how to sample."""
+    """What a unit of work is given of the model side: how to ask, which model it is, how to count, and how to sample.
+
+    `recall` gives replies that were paid for, and for any other request raises ReplyInvalid; None where nothing is kept.
+    """
 
     generate: Generate
     card: ModelCard
     counter: TokenCounter
     temperature: float = 0.0
     seed: int = 0
+    recall: Generate | None = None
 
     def fits(self, messages: tuple[Message, ...], reply_tokens: int) -> bool:
         """Whether a chat and the room for its reply fit the model's window."""

@@ -77,6 +77,7 @@ class _Job:
     row: Row
     future: asyncio.Future[None]
     order: tuple[int, int]
+    heard: Callable[[str], None] | None = None
 
 
 class EmbeddedEngine:
@@ -101,7 +102,7 @@ class EmbeddedEngine:
         begun = time.monotonic()
         row = await self._in_thread(lambda: self._row(request))
         self._arrivals += 1
-        job = _Job(row, asyncio.get_running_loop().create_future(), (request.priority, self._arrivals))
+        job = _Job(row, asyncio.get_running_loop().create_future(), (request.priority, self._arrivals), request.heard)
         self._jobs.append(job)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
@@ -136,9 +137,19 @@ class EmbeddedEngine:
                 self._threads_until = time.monotonic() + THREADS_HOLD_S
             if batch:
                 await self._in_thread(partial(self._decoder.step, [job.row for job in batch]))
+            await self._tell([job for job in batch if job.heard and not job.future.done() and job.row.reply])
             for job in batch:
                 if job.row.finish and not job.future.done():
                     job.future.set_result(None)
+
+    async def _tell(self, jobs: list[_Job]) -> None:
+        """Say the replies so far of those who listen, without a last character of which not all bytes are there."""
+        if jobs:
+            decoder = self._loaded()
+            texts = await self._in_thread(lambda: [decoder.text(job.row.reply).rstrip("\ufffd") for job in jobs])
+            for job, text in zip(jobs, texts, strict=True):
+                if job.heard:
+                    job.heard(text)
 
     def _batch(self) -> list[_Job]:
         assert self._decoder is not None
@@ -185,8 +196,7 @@ class EmbeddedEngine:
             matcher=decoder.matcher(grammar) if grammar else None,
             temperature=request.temperature,
             seed=request.seed,
-            options=request.gate.options if request.gate else (),
-            threshold=request.gate.threshold if request.gate else 0.0,
+            asks=request.gate,
             gate_after_colon=isinstance(request.constraint, JsonSchema),
             wants_logprobs=request.logprobs,
         )

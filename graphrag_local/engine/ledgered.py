@@ -7,6 +7,7 @@ asking again; a server's faults are not.
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -27,6 +28,9 @@ class ReplyLedger(Protocol):
 
     async def put(self, row: LedgerRow) -> None:
         """Keep a row, in place of an older one of its key; returns when it is durable."""
+
+    async def link(self, groups: Mapping[str, Iterable[tuple[str, ...]]]) -> None:
+        """Add groups of documents to the rows of these keys; returns when they are durable."""
 
 
 class Meter:
@@ -62,12 +66,15 @@ class _Flight:
 class Ledgered:
     """Wraps an engine. Without a ledger it still judges, counts, and asks identical requests in flight once.
 
-    `retry` are the outcomes that are asked again although the ledger has them (`--retry-failed`).
+    `retry` are the outcomes that are asked again although the ledger has them (`--retry-failed`). With a ledger, `used` are the keys of all replies
+    given so far, and `missing_links` the groups of documents for which a reply was replayed that the ledger does not know of (see `save_links`).
     """
 
     def __init__(self, inner: Engine, ledger: ReplyLedger | None, retry: frozenset[Outcome] = frozenset(), meter: Meter | None = None) -> None:
         self.inner = inner
         self.meter = meter or Meter()
+        self.used: set[str] = set()
+        self.missing_links: dict[str, set[tuple[str, ...]]] = {}
         self._ledger = ledger
         self._retry = retry
         self._flights: dict[str, _Flight] = {}
@@ -80,6 +87,15 @@ class Ledgered:
     async def close(self) -> None:
         """Close the inner engine."""
         await self.inner.close()
+
+    async def save_links(self) -> None:
+        """Write down the missing links; does nothing where none is missing."""
+        if self._ledger is None or not self.missing_links:
+            return
+        saved = {key: frozenset(groups) for key, groups in self.missing_links.items()}
+        await self._ledger.link(saved)
+        left = {key: groups - saved.get(key, frozenset()) for key, groups in self.missing_links.items()}
+        self.missing_links = {key: groups for key, groups in left.items() if groups}
 
     def key(self, request: Request) -> str:
         """The key of a request to this model: everything that determines the reply."""
@@ -106,9 +122,17 @@ class Ledgered:
         finally:
             del self._flights[key]
             flight.done.set()
+        self._note(request, flight.row)
         if flight.row.outcome != "ok":
             raise _unusable(request, flight.row, flight.reply)
         return flight.reply
+
+    async def recall(self, request: Request) -> Reply:
+        """The reply, if it was paid for; it is then as much used as any other. Raises ReplyInvalid where there is none."""
+        kept = self._ledger.get(self.key(request)) if self._ledger else None
+        if kept is None:
+            raise ReplyInvalid(f"There is no reply to this call for {request.purpose!r}.", outcome="invalid")
+        return self._replay(request, kept)
 
     async def _paid(self, key: str, request: Request) -> tuple[LedgerRow, Reply]:
         """Ask, judge, count, and write down before anybody uses it."""
@@ -131,7 +155,7 @@ class Ledgered:
             cached_tokens=reply.usage.cached_tokens,
             completion_tokens=reply.usage.completion_tokens,
             seconds=reply.usage.seconds,
-            documents=request.documents,
+            groups=(group,) if (group := _group(request)) else (),
         )
         if self._ledger is not None:
             await self._ledger.put(row)
@@ -140,6 +164,7 @@ class Ledgered:
     def _replay(self, request: Request, row: LedgerRow, reply: Reply | None = None) -> Reply:
         """A reply that was paid for before; it costs nothing now."""
         self.meter.replayed += 1
+        self._note(request, row)
         if row.outcome != "ok":
             raise _unusable(request, row, reply)
         left = request.gate is not None and row.gate is not None and row.gate < request.gate.threshold
@@ -150,6 +175,19 @@ class Ledgered:
             logprobs=tuple((str(token), float(p)) for token, p in json.loads(row.logprobs or "[]")),
             replayed=True,
         )
+
+    def _note(self, request: Request, row: LedgerRow) -> None:
+        """Remember that this reply answers this request."""
+        if self._ledger is not None:
+            self.used.add(row.key)
+            group = _group(request)
+            if group and group not in row.groups:
+                self.missing_links.setdefault(row.key, set()).add(group)
+
+
+def _group(request: Request) -> tuple[str, ...]:
+    """The documents whose text a request shows, as the ledger groups them."""
+    return request.documents if len(request.documents) < 2 else tuple(sorted(set(request.documents)))
 
 
 _WHY = {

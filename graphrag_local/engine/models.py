@@ -20,7 +20,7 @@ from graphrag_local.errors import ModelMissing, UsageError
 from graphrag_local.ids import digest_of
 from graphrag_local.settings import EngineSettings, VectorsSettings
 
-Kind = Literal["chat", "embedder", "tokenizer"]
+Kind = Literal["chat", "embedder", "nli", "reranker", "tokenizer"]
 MANIFEST = "manifest.json"
 ENVIRONMENT_VARIABLE = "GRAPHRAG_LOCAL_MODELS"
 # In the wheel the catalogue is inside the package, in a checkout at its top.
@@ -211,12 +211,26 @@ def _own_facts(folder: Path) -> dict[str, Any]:
     pooling = read_json(folder / "1_Pooling" / "config.json")
     parameters = sum(map(_parameters, sorted(folder.glob("*.safetensors")))) / 1e9
     return {
-        "kind": "embedder" if is_embedder else "chat",
+        "kind": "embedder" if is_embedder else "nli" if _entails(config) else "reranker" if _ranks(config) else "chat",
         "context_tokens": int(window),
         "dimension": int(pooling.get("word_embedding_dimension") or config.get("hidden_size") or 0) if is_embedder else 0,
         "parameters_b": round(parameters, 3),
         "tiny": not is_embedder and 0 < parameters < 1,
     }
+
+
+def _entails(config: dict[str, Any]) -> bool:
+    """Whether a model classifies pairs of texts and one of its labels is entailment."""
+    labels = config.get("id2label")
+    classifies = any("SequenceClassification" in str(name) for name in config.get("architectures") or [])
+    return classifies and isinstance(labels, dict) and any("entail" in str(label).casefold() for label in labels.values())
+
+
+def _ranks(config: dict[str, Any]) -> bool:
+    """Whether a model gives one number for a text or a pair of texts."""
+    labels = config.get("id2label")
+    classifies = any("SequenceClassification" in str(name) for name in config.get("architectures") or [])
+    return classifies and (len(labels) if isinstance(labels, dict) else config.get("num_labels")) == 1
 
 
 def _parameters(weights: Path) -> int:

@@ -22,7 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
-from graphrag_local.engine.base import FinishReason
+from graphrag_local.engine.base import FinishReason, Gate
 from graphrag_local.errors import EngineRefused
 
 GRID = 64  # tokens of a prompt whose attention is computed together; prefixes are shared in units of it
@@ -115,9 +115,8 @@ class Row:
     matcher: LLMatcher | None = None
     temperature: float = 0.0
     seed: int = 0
-    options: tuple[str, ...] = ()
-    """Options of the gate; the first one's probability becomes `gate`."""
-    threshold: float = 0.0
+    asks: Gate | None = None
+    """What decides at its options becomes `gate`."""
     gate_after_colon: bool = False
     wants_logprobs: bool = False
     gate: float | None = None
@@ -227,7 +226,7 @@ class Decoder:
 
     def _write(self, rows: list[Row], logits: torch.Tensor) -> None:
         """Choose the next token of each row; logits: [rows, vocabulary]."""
-        asked = [row.wants_logprobs or (bool(row.options) and row.gate is None) for row in rows]
+        asked = [row.wants_logprobs or (row.asks is not None and row.gate is None) for row in rows]
         raw = [torch.log_softmax(logits[at], -1) if asked[at] else None for at in range(len(rows))]
         logits = self._masked(rows, logits)
         greedy = logits.argmax(-1).tolist()
@@ -237,8 +236,8 @@ class Decoder:
             if probabilities is not None:
                 if row.wants_logprobs and token not in self.ends:
                     row.logprobs.append(float(probabilities[token]))
-                if row.options and row.gate is None:
-                    self._read_gate(row, token, probabilities)
+                if row.asks and row.gate is None:
+                    self._read_gate(row, row.asks, token, probabilities)
             self._append(row, token)
 
     def _masked(self, rows: list[Row], logits: torch.Tensor) -> torch.Tensor:
@@ -280,19 +279,18 @@ class Decoder:
 
     # --- the gate
 
-    def _read_gate(self, row: Row, token: int, probabilities: torch.Tensor) -> None:
-        """Where the reply's answer to the gate stands, take its probability, and abandon the row under the threshold.
+    def _read_gate(self, row: Row, gate: Gate, token: int, probabilities: torch.Tensor) -> None:
+        """Where the reply's answer to the gate stands, take what decides, and abandon the row under the threshold.
 
         The answer is the reply's first token; in JSON it is the value of the first key, so it comes after a colon.
         """
         if len(row.reply) >= GATE_TOKENS or (row.gate_after_colon and ":" not in self.text(row.reply)):
             return
-        of_option = [self._ids_of(option) for option in row.options]
+        of_option = [self._ids_of(option) for option in gate.options]
         if not any(token in ids for ids in of_option):
             return
-        shares = [float(probabilities[ids].double().exp().sum()) if ids else 0.0 for ids in of_option]
-        row.gate = shares[0] / sum(shares)
-        if row.gate < row.threshold:
+        row.gate = gate.value([float(probabilities[ids].double().exp().sum()) if ids else 0.0 for ids in of_option])
+        if row.gate is not None and row.gate < gate.threshold:
             row.finish = "gate"
 
     def _ids_of(self, option: str) -> list[int]:

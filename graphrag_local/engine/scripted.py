@@ -23,7 +23,7 @@ class ScriptedEngine:
 
     The function gives the reply's text, or a whole Reply (to set a finish reason, a gate or log-probabilities), or raises an EngineError. A
     text is given back as it is, whatever `max_tokens` says; a gate under the request's threshold ends the reply, and a request longer than the
-    card's window is refused, as with a server.
+    card's window is refused, as with a server. Who listens to a reply hears it four characters at a time.
     """
 
     def __init__(self, answer: Answer, card: ModelCard = CARD, *, latency_s: float = 0.0) -> None:
@@ -43,7 +43,12 @@ class ScriptedEngine:
         _checked(request, self._card)
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
-        return _finished(request, self._answer(request))
+        reply = _finished(request, self._answer(request))
+        if request.heard:
+            for end in range(CHARACTERS_PER_TOKEN, len(reply.text) + CHARACTERS_PER_TOKEN, CHARACTERS_PER_TOKEN):
+                request.heard(reply.text[:end])
+                await asyncio.sleep(0)
+        return reply
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -15,7 +15,7 @@ from typing import Any
 from graphrag_local.engine.base import ModelCard, Reply, Request
 from graphrag_local.engine.endpoint import Endpoint, Load, Served, Tokens, events, gathered
 from graphrag_local.engine.grammar import request_fields
-from graphrag_local.engine.wire import GATE, Draft, GateReader, Token, fault_of, unwanted_field
+from graphrag_local.engine.wire import GATE, Draft, GateReader, Token, fault_of, unwanted_field, without_thoughts
 from graphrag_local.errors import EngineBusy, EngineError, EngineRefused, EngineUnreachable
 from graphrag_local.ids import digest_of
 from graphrag_local.prompting import Message
@@ -109,7 +109,7 @@ class VLLM:
         while True:
             body = await self._body(endpoint, request)
             try:
-                reply = await (self._streamed(endpoint, request, body) if request.gate else self._whole(endpoint, request, body))
+                reply = await (self._streamed(endpoint, request, body) if request.gate or request.heard else self._whole(endpoint, request, body))
             except EngineRefused as refusal:
                 name = unwanted_field(refusal, self._optional(body))
                 if not name:
@@ -139,10 +139,12 @@ class VLLM:
             body["priority"] = request.priority
         if request.logprobs or request.gate:
             body["logprobs"] = True
-        if request.gate:
+        if request.gate or request.heard:
             usage = {"include_usage": True, "continuous_usage_stats": True}
             options = {name: value for name, value in usage.items() if name not in endpoint.refused}
-            body |= {"top_logprobs": TOP, "stream": True, "stream_options": options}
+            body |= {"stream": True, "stream_options": options}
+        if request.gate:
+            body["top_logprobs"] = TOP
             if ids := await self._ids_of(request.gate.options):
                 body["logprob_token_ids"] = ids
         without = endpoint.refused | ({"top_logprobs", "logprob_token_ids"} if "logprobs" in endpoint.refused else set())
@@ -168,10 +170,9 @@ class VLLM:
         return self._made(request, draft, time.monotonic() - begun)
 
     async def _streamed(self, endpoint: Endpoint, request: Request, body: dict[str, Any]) -> Reply:
-        """A gated reply: read as it comes, and left (the connection is closed, so that the server stops) when its gate is too low."""
-        assert request.gate is not None
+        """A reply read as it comes, and left (the connection is closed, so that the server stops) when its gate is too low."""
         begun = time.monotonic()
-        draft, gate = Draft(), GateReader(request.gate, request.constraint)
+        draft, gate = Draft(), GateReader(request.gate, request.constraint) if request.gate else None
         async with endpoint.open("/chat/completions", body, request.purpose) as response:
             if "event-stream" not in response.headers.get("content-type", ""):  # a server that does not stream
                 self._add(endpoint, draft, await response.aread())
@@ -180,10 +181,12 @@ class VLLM:
                 if event == "[DONE]":
                     draft.finish = draft.finish or "stop"
                     break
-                known = [gate.feed(token) for token in self._add(endpoint, draft, event.encode("utf-8", "replace"))]
-                if any(known) and gate.value is not None and gate.value < request.gate.threshold:
+                tokens = self._add(endpoint, draft, event.encode("utf-8", "replace"))
+                if gate and any(gate.feed(token) for token in tokens) and gate.value is not None and gate.value < gate.gate.threshold:
                     draft.finish = GATE
                     break
+                if request.heard:
+                    request.heard(without_thoughts(draft.text))
         if draft.finish is None:
             raise EngineUnreachable(f"{endpoint.url} broke off in the middle of a reply.")
         return self._made(request, draft, time.monotonic() - begun)

@@ -211,7 +211,7 @@ _GATE_TOKENS = 24  # an option that has not come by then will not come
 
 @dataclass(slots=True)
 class GateReader:
-    """Finds the token of a reply that is the gate's answer, and the probability of the first option there.
+    """Finds the token of a reply that is the gate's answer, and what it decides by there.
 
     In JSON the answer is the value of the first key, so an option counts only after a colon; elsewhere the reply begins with it.
     """
@@ -229,17 +229,15 @@ class GateReader:
             before = self._seen + text[: len(text) - len(text.lstrip(_AROUND))]
             ready = not isinstance(self.constraint, JsonSchema) or ":" in before
             if ready and text.strip(_AROUND) in self.gate.options:
-                self.value = first_share(self.gate.options, {text: logprob, **dict(alternatives)})
+                self.value = gate_value(self.gate, {text: logprob, **dict(alternatives)})
             self._seen += text
             self._tokens += 1
         return self.value is not None
 
 
-def first_share(options: tuple[str, ...], logprobs: Mapping[str, float]) -> float | None:
-    """P(first option) over the sum of all options; tokens that differ in white space or quotes are the same option. None without any."""
-    shares = [sum(math.exp(p) for token, p in logprobs.items() if token.strip(_AROUND) == option) for option in options]
-    total = sum(shares)
-    return shares[0] / total if total > 0 else None
+def gate_value(gate: Gate, logprobs: Mapping[str, float]) -> float | None:
+    """What decides at a gate; tokens that differ in white space or quotes are the same option. None without any."""
+    return gate.value([sum(math.exp(p) for token, p in logprobs.items() if token.strip(_AROUND) == option) for option in gate.options])
 
 
 GATE = "gate"  # the finish of a draft that was left at its gate

@@ -7,10 +7,10 @@ are broken by the string itself. Descriptions are left empty; `describe` fills t
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from graphrag_local.ids import claim_id, digest_of, entity_id, relationship_id
+from graphrag_local.ids import claim_id, digest_of, entity_id, mention_id, relationship_id
 from graphrag_local.records import (
     Chunk,
     Claim,
@@ -148,15 +148,10 @@ def _claim(ledger: _Ledger, extraction: Extraction, number: int, claim: ClaimMen
         ledger.drop(claim.description, "the subject of the claim is no entity of its passage")
         return
     said = one_line(claim.description)
-    ends = _id(subject), _id(other) if other else ""
-    key = claim_id(extraction.chunk_id, digest_of(*ends, claim.type, claim.status, claim.period, said))
-    if key in ledger.claims:
-        ledger.drop(said, "the same claim twice in one passage")
-        return
-    ledger.claims[key] = Claim(
-        id=key,
-        subject_id=ends[0],
-        object_id=ends[1],
+    row = Claim(
+        id="",
+        subject_id=_id(subject),
+        object_id=_id(other) if other else "",
         type=claim.type,
         status=claim.status,
         period=claim.period,
@@ -164,8 +159,19 @@ def _claim(ledger: _Ledger, extraction: Extraction, number: int, claim: ClaimMen
         chunk_id=extraction.chunk_id,
         document_id=extraction.document_id,
     )
-    row = _mention(extraction, "claim", key, number, claim, _clean(extraction.entities[claim.subject].name), type_=claim.type)
-    ledger.mentions.append(row)
+    key = claim_key(row)
+    if key in ledger.claims:
+        ledger.drop(said, "the same claim twice in one passage")
+        return
+    ledger.claims[key] = replace(row, id=key)
+    name = _clean(extraction.entities[claim.subject].name)
+    ledger.mentions.append(_mention(extraction, "claim", key, number, claim, name, type_=claim.type))
+
+
+def claim_key(claim: Claim) -> str:
+    """The id of a claim: its chunk and all that it says."""
+    said = (claim.subject_id, claim.object_id, claim.type, claim.status, claim.period, claim.description)
+    return claim_id(claim.chunk_id, digest_of(*said))
 
 
 def _mention(
@@ -182,7 +188,7 @@ def _mention(
 ) -> Mention:
     """The row of one thing said; its id is its place in its chunk's reply, and cited sentences count as anchored."""
     return Mention(
-        id=digest_of("mention", extraction.chunk_id, kind, str(number)),
+        id=mention_id(extraction.chunk_id, kind, number),
         owner_id=owner,
         owner_kind=kind,
         chunk_id=extraction.chunk_id,

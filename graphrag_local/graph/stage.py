@@ -14,6 +14,7 @@ from graphrag_local.records import Chunk, Claim, Dropped, Entity, Extraction, Fa
 from graphrag_local.settings import DescribeSettings
 
 STAGE = "graph"
+SAMPLED = 0.5  # without a model every sentence that has a name is a quote: a few stand for them, and the mentions have them all
 QUOTED = 2  # quotes say in two sentences what a description says in one: twice the threshold is their budget (our choice)
 
 
@@ -92,7 +93,8 @@ def _subjects(merged: Merged) -> list[_Work]:
 
 
 def _quoted(work: _Work, chunks: Mapping[str, Chunk], describer: Describer) -> tuple[str, None]:
-    return quotation(work.mentions, chunks, describer.model.counter, QUOTED * describer.settings.threshold_tokens), None
+    share = SAMPLED if describer.model.card.absent else QUOTED
+    return quotation(work.mentions, chunks, describer.model.counter, int(share * describer.settings.threshold_tokens)), None
 
 
 async def _described(work: _Work, chunks: Mapping[str, Chunk], describer: Describer) -> tuple[str, Failed | None]:

@@ -8,8 +8,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphrag_local.ids import fingerprint
-from graphrag_local.records import Community, Report
+from graphrag_local.ids import digest_of, fingerprint
+from graphrag_local.records import Community, ContextLine, Report
 from graphrag_local.reports.elements import PREFIX, Elements
 from graphrag_local.reports.quote import Quotable, quotable
 from graphrag_local.text import neutralise, one_line, sentences
@@ -39,16 +39,22 @@ class Budget:
 class Context:
     """The text of one report's request. `ids` maps its short ids to ids of entities, relationships and claims, in order of appearance.
 
+    `lines` are those of the text, each without the short ids, which move when a record comes before it (a part's heading and summary are one line);
+    `parts` are the ids of the communities that stand there as their reports; `documents` are those that speak of the members, and those whose text
+    the reports of the parts were written from, older ones included.
     `findings` is how many it can carry, `left_out` how many records of the community it has neither as elements nor in a part's report, and
     `untold` the ids of the entities among them and of those that a part's report knows as untold. `quotable` is what a quoted report may say.
     """
 
     text: str
     ids: dict[str, str]
+    lines: tuple[ContextLine, ...]
+    parts: tuple[str, ...]
     findings: int
     documents: tuple[str, ...]
     left_out: int
     untold: tuple[str, ...]
+    shape: str
     fingerprint: str
     quotable: Quotable | None = None
 
@@ -71,6 +77,7 @@ class Counted:
 class _Part:
     """A sub-community that stands in its parent's context as its report: the head, and each finding with its sources."""
 
+    id: str
     members: frozenset[str]
     untold: tuple[str, ...]
     head: str
@@ -159,9 +166,7 @@ class _Plan:
         return sum(map(self.cost, told)) + sum(self.part_cost(part) for part in self.parts)
 
 
-def build_context(
-    community: Community, parts: Sequence[Community], reports: Mapping[str, Report], elements: Elements, budget: Budget
-) -> Context:
+def build_context(community: Community, parts: Sequence[Community], reports: Mapping[str, Report], elements: Elements, budget: Budget) -> Context:
     """The context of a community.
 
     All its elements if they fit. Otherwise those of `parts` (its sub-communities) that have a report in `reports` stand as their reports, the
@@ -172,8 +177,8 @@ def build_context(
     """
     plan = _plan(elements, budget, community, ())
     if plan.whole_cost(community.member_ids) > budget.tokens:
-        largest_first = sorted((part for part in parts if part.id in reports), key=lambda part: (-elements.size(part.member_ids), part.id))
-        candidates = [_part(part, reports[part.id], elements) for part in largest_first]
+        largest_first = sorted((part for part in parts if part.id in reports), key=lambda part: (-elements.size(part.member_ids), part.member_ids))
+        candidates = [_part(part, reports[part.id], elements, community) for part in largest_first]
         shorter = [part for part in candidates if plan.part_cost(part) < plan.whole_cost(sorted(part.members))]
         fewest = bisect_left(range(len(shorter)), True, key=lambda n: _fits(_plan(elements, budget, community, shorter[:n]), community))
         plan = _plan(elements, budget, community, shorter[:fewest])
@@ -182,7 +187,7 @@ def build_context(
             plan.group = {member: number for number, part in enumerate(parts) for member in part.member_ids if member not in plan.covered}
     shown, findings, left_out = _choose(plan, community)
     untold = {record for record in left_out if record in elements.entities}.union(*(part.untold for part in findings))
-    text, ids = _written(plan, shown, findings)
+    text, ids, lines = _written(plan, shown, findings)
     number = max(1, min(budget.findings, math.ceil(len(ids) / ELEMENTS_PER_FINDING)))
     # The record ids belong to it: equal words about other records would give a report with sources that do not exist.
     given = quotable(ids, elements, community.member_ids) if budget.quoted else None
@@ -191,10 +196,13 @@ def build_context(
     return Context(
         text=text,
         ids=ids,
+        lines=lines,
+        parts=tuple(part.id for part in findings),
         findings=number,
-        documents=elements.documents(community.member_ids),
+        documents=tuple(sorted({*elements.documents(community.member_ids), *(seen for part in findings for seen in reports[part.id].documents)})),
         left_out=len(left_out),
         untold=tuple(sorted(untold)),
+        shape=budget.shape,
         fingerprint=mark,
         quotable=given,
     )
@@ -243,17 +251,18 @@ def _head_costs(count: Callable[[str], int], members: int) -> dict[str, int]:
     }
 
 
-def _part(community: Community, report: Report, elements: Elements) -> _Part:
-    """A sub-community as its report; the blank line before it keeps the parts apart."""
-    known = (elements.entities, elements.relationships, elements.claims)
+def _part(community: Community, report: Report, elements: Elements, whole: Community) -> _Part:
+    """A sub-community as its report, with the sources that are still inside the whole; the blank line before it keeps the parts apart."""
+    members = set(whole.member_ids)
     findings = []
     for finding in report.findings:
-        sources = tuple(source for source in finding.sources if any(source in records for records in known))
+        sources = tuple(source for source in finding.sources if source in elements and members.issuperset(elements.ends(source) or (source,)))
         text = finding.summary if finding.explanation in ("", finding.summary) else f"{finding.summary} {finding.explanation}"
         if sources:
             findings.append((sources, neutralise(one_line(text))))
     head = f"\n## {neutralise(one_line(report.title))}\n{neutralise(one_line(report.summary))}"
-    return _Part(frozenset(community.member_ids), report.untold, head, tuple(findings))
+    untold = tuple(record for record in report.untold if record in members)
+    return _Part(community.id, frozenset(community.member_ids), untold, head, tuple(findings))
 
 
 def _choose(plan: _Plan, community: Community) -> tuple[dict[str, str], dict[_Part, set[int]], set[str]]:
@@ -305,8 +314,8 @@ def _choose_records(plan: _Plan, community: Community, room: int) -> tuple[dict[
     return told, {record for record in passed if record not in shown and record not in plan.covered}, room
 
 
-def _written(plan: _Plan, shown: Mapping[str, str], findings: Mapping[_Part, set[int]]) -> tuple[str, dict[str, str]]:
-    """The text, and its short ids in the order of appearance."""
+def _written(plan: _Plan, shown: Mapping[str, str], findings: Mapping[_Part, set[int]]) -> tuple[str, dict[str, str], tuple[ContextLine, ...]]:
+    """The text, its short ids in the order of appearance, and its lines as they are compared with later ones."""
     ids: dict[str, str] = {}
     short: dict[str, str] = {}
     last = dict.fromkeys(PREFIX, 0)
@@ -319,16 +328,21 @@ def _written(plan: _Plan, shown: Mapping[str, str], findings: Mapping[_Part, set
             ids[short[record_id]] = record_id
         return short[record_id]
 
-    lines: list[str] = []
+    texts: list[str] = []
+    lines: list[ContextLine] = []
     for part, numbers in findings.items():
-        lines.append(part.head)
+        texts.append(part.head)
+        lines.append(ContextLine(digest=digest_of(part.head), tokens=plan.budget.count(part.head)))
         for number in sorted(numbers):
             sources, text = part.findings[number]
-            lines.append(f"[{', '.join(map(named, sources))}] {text}")
+            texts.append(f"[{', '.join(map(named, sources))}] {text}")
+            lines.append(ContextLine(digest=digest_of(text), tokens=plan.finding_cost(sources, text)))
     if findings and shown:
-        lines.append("")
+        texts.append("")
     for record_id, text in shown.items():
-        ends = "-".join(named(end) for end in plan.elements.ends(record_id))
-        line = f"{named(record_id)} {ends}: {text}" if ends else f"{named(record_id)} {text}"
-        lines.append(line.rstrip(": ") if not text else line)
-    return "\n".join(lines).strip("\n"), ids
+        ends = plan.elements.ends(record_id)
+        names = "-".join(map(named, ends))
+        line = f"{named(record_id)} {names}: {text}" if ends else f"{named(record_id)} {text}"
+        texts.append(line.rstrip(": ") if not text else line)
+        lines.append(ContextLine(digest=digest_of(text, *ends), tokens=plan.cost(record_id)))
+    return "\n".join(texts).strip("\n"), ids, tuple(lines)

@@ -25,9 +25,7 @@ class Elements:
     Lines are on one line each and neutralised, so that no name or description opens a heading, a tag or a source mark of its own.
     """
 
-    def __init__(
-        self, entities: Iterable[Entity], relationships: Iterable[Relationship], claims: Iterable[Claim] = (), mentions: Iterable[Mention] = ()
-    ) -> None:
+    def __init__(self, entities: Iterable[Entity], relationships: Iterable[Relationship], claims: Iterable[Claim] = (), mentions: Iterable[Mention] = ()) -> None:
         self.entities = {entity.id: entity for entity in entities}
         known = self.entities
         self.relationships = {edge.id: edge for edge in relationships if edge.source_id in known and edge.target_id in known}
@@ -45,6 +43,9 @@ class Elements:
             self._documents.setdefault(mention.owner_id, set()).add(mention.document_id)
             if not ends_like_a_sentence(mention.description):
                 self._headings.setdefault(mention.owner_id, set()).add(mention.description)
+
+    def __contains__(self, record_id: str) -> bool:
+        return record_id in self.entities or record_id in self._ends
 
     def kind(self, record_id: str) -> RecordKind:
         """Which kind of record an id is."""
@@ -91,7 +92,8 @@ class Elements:
     def inside(self, members: Sequence[str], apart: Sequence[frozenset[str]] = ()) -> Inside:
         """What is inside these entities: all edges between them, by combined degree within them (never the whole graph's), then the rest.
 
-        A claim is inside with its subject and, where it has one, its object. What lies wholly inside one of `apart` is left out.
+        Weight plays no part: else a connection told once more in the same words would move lines and cost a report. A claim is inside with its
+        subject and, where it has one, its object. What lies wholly inside one of `apart` is left out.
         """
         if apart:
             return self._find(members, apart)
@@ -109,9 +111,9 @@ class Elements:
             for end in self.ends(edge):
                 degree[end] += 1
 
-        def rank(edge: str) -> tuple[int, float, str]:
+        def rank(edge: str) -> tuple[int, str]:
             source, target = self.ends(edge)
-            return -degree[source] - degree[target], -self.relationships[edge].weight, edge
+            return -degree[source] - degree[target], edge
 
         def between(record_id: str) -> bool:
             parts = {part.get(end, -1) for end in self.ends(record_id)}
@@ -121,7 +123,8 @@ class Elements:
         return Inside(
             relationships=tuple(sorted((edge for edge in inner if between(edge)), key=rank)),
             loose=tuple(sorted(member for member in group if not degree[member] and member not in part)),
-            claims=tuple(sorted(claim for claim in claims if between(claim))),
+            # By their words: a claim's id is another whenever its chunk is edited.
+            claims=tuple(sorted((claim for claim in claims if between(claim)), key=lambda claim: (self.body(claim), self.ends(claim), claim))),
         )
 
     def size(self, members: tuple[str, ...]) -> float:
@@ -153,4 +156,3 @@ def _by_end(ends: Iterable[tuple[str, set[str]]]) -> dict[str, list[str]]:
         for entity in entities:
             found.setdefault(entity, []).append(record_id)
     return found
-

@@ -8,6 +8,7 @@ from graphrag_local.errors import ContextOverflow, EngineHung, EngineRefused, Re
 from graphrag_local.ids import fingerprint, report_id
 from graphrag_local.prompting import Message, Prompt
 from graphrag_local.records import Community, Failed, Report
+from graphrag_local.reports.central import extracted
 from graphrag_local.reports.context import Budget, Context, Counted
 from graphrag_local.reports.quote import FINDING_TOKENS as QUOTED_FINDING_TOKENS
 from graphrag_local.reports.quote import HEAD_TOKENS as QUOTED_HEAD_TOKENS
@@ -24,11 +25,17 @@ LEAST_HEAD_TOKENS = 60
 LEAST_FINDING_TOKENS = 110
 JSON_OVERHEAD = 1.3  # keys and quotes
 REPLY_SHARE = 3  # a reply takes at most a third of the window, so that a small one has room for what it is about
+EXTRACTED_FINDINGS = 6  # of a report without a model, a quote and one that explains it each: more is read less and costs an embedder as much as the text
 SMALLER = 0.7  # the share of its budget with which a context that overflowed is built again
 
 
 def budget_of(model: Model, prompt: Prompt, settings: ReportSettings, count: Counted | None = None) -> Budget:
     """The room for elements beside the prompt and the reply; `tokens` is negative where the window is too small for any report."""
+    if model.card.absent:
+        return Budget(
+            tokens=settings.context_tokens, findings=min(settings.max_findings, EXTRACTED_FINDINGS), count=count or Counted(model.counter),
+            shape=fingerprint(["extracted"]), quoted=True,
+        )  # fmt: skip
     room = _reply_room(settings.max_findings, model, settings)
     quoted = is_quoted(model)
     head, least = (QUOTED_HEAD_TOKENS, QUOTED_FINDING_TOKENS) if quoted else (LEAST_HEAD_TOKENS, LEAST_FINDING_TOKENS)
@@ -74,11 +81,12 @@ async def write_report(
 ) -> Report | Failed:
     """The report of a community. A context that overflows the window is replaced once by `smaller()`.
 
-    The report keeps the fingerprint of the context it was asked with first, so that the same community is recognised again. A server that is
-    away raises; what went wrong with this report alone is a failure.
+    The report keeps the fingerprint of the context it was asked with first, so that the same community is recognised again, and the lines and
+    documents of the one it was written from. A server that is away raises; what went wrong with this report alone is a failure. Without a model it is
+    put together from the context's own sentences.
     """
     try:
-        draft, used = await _overflow_once(context, model, prompt, settings, smaller)
+        draft, used = (extracted(context), context) if model.card.absent and context.ids else await _overflow_once(context, model, prompt, settings, smaller)
     except ReplyInvalid as error:
         return _failed(community, f"{OUTCOME_WORDS[error.outcome]}: {error}{_beginning(error)}")
     except ContextOverflow as error:
@@ -97,6 +105,9 @@ async def write_report(
         dropped=draft.dropped,
         left_out=used.left_out,
         untold=used.untold,
+        shape=context.shape,
+        documents=used.documents,
+        context=used.lines,
     )
 
 

@@ -15,7 +15,7 @@ a second name in the next generation. Whoever has a generation open holds a shar
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,18 +28,9 @@ from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.manifest import MANIFEST, REPAIR, FileEntry, Manifest, number_of, read_manifest
 
 BUILDING, REMOVING = ".building-", ".removing-"
+NEVER_CURRENT = ".never-current"  # in the folder of a generation between its renaming and the moment at which CURRENT names it
 _READ_ONLY = "This index cannot be written here, so its files are checked anew each time it is opened."
 _TRIES = 200  # of 10 ms: the pointer moves on under a reader at most once per publication
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """One generation as `list_generations` sees it; `problem` is a sentence, "" where its manifest can be read."""
-
-    id: str
-    current: bool
-    manifest: Manifest | None = None
-    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +115,31 @@ def open_current(index: Path) -> Generation:
 
 def open_generation(index: Path, id_: str) -> Generation:
     """Open one generation by its id, like `open_current`; raises UsageError where there is none."""
-    hold = _hold(folder_of(index, id_)) if number_of(id_) is not None else None
-    if hold is None:
-        raise UsageError(f"There is no generation {id_} in {index}.", hint=f"There are: {', '.join(generation_ids(index)) or 'none'}.")
-    return _open(index, id_, hold)
+    return _open(index, id_, _held(index, id_))
+
+
+def open_damaged(index: Path, id_: str) -> Generation:
+    """Open one generation to look at, whatever its files are like; raises UsageError where there is none, IndexCorrupt or IndexMismatch for its manifest."""
+    hold = _held(index, id_)
+    try:
+        return Generation(folder_of(index, id_), read_manifest(folder_of(index, id_)), hold, ())
+    except BaseException:
+        os.close(hold)
+        raise
+
+
+def _held(index: Path, id_: str) -> int:
+    folder = folder_of(index, id_)
+    for _ in range(_TRIES if number_of(id_) is not None and folder.is_dir() else 0):
+        hold = _hold(folder)
+        if hold is not None:
+            return hold
+        if not (folder / MANIFEST).exists():
+            if folder.is_dir():
+                raise IndexCorrupt(f"{folder / MANIFEST} is missing.", hint=REPAIR)
+            break
+        time.sleep(0.01)  # somebody looks whether it is being read
+    raise UsageError(f"There is no generation {id_} in {index}.", hint=f"There are: {', '.join(generation_ids(index)) or 'none'}.")
 
 
 def _open(index: Path, id_: str, hold: int) -> Generation:
@@ -198,19 +210,12 @@ def _problem(path: Path, entry: FileEntry, known: dict[str, str]) -> str:
     return ""
 
 
-def list_generations(index: Path) -> list[Listed]:
-    """Every generation with its manifest, oldest first; files are not checked (see `verify`)."""
+def named_id(index: Path) -> str:
+    """The id that CURRENT names, "" where it names none."""
     try:
-        current = current_id(index)
+        return current_id(index)
     except (IndexMissing, IndexCorrupt):
-        current = ""
-    found = []
-    for id_ in generation_ids(index):
-        try:
-            found.append(Listed(id=id_, current=id_ == current, manifest=read_manifest(folder_of(index, id_))))
-        except (IndexCorrupt, IndexMismatch) as error:
-            found.append(Listed(id=id_, current=id_ == current, problem=str(error)))
-    return found
+        return ""
 
 
 def verify(index: Path, *, everything: bool = True) -> list[str]:
@@ -234,25 +239,61 @@ def point_to(lock: BuildLock, id_: str) -> None:
 
 
 def rollback_to(lock: BuildLock, id_: str) -> None:
-    """Make an older (or newer) generation the current one, after hashing all of it; raises UsageError, IndexCorrupt."""
-    with open_generation(lock.index, id_) as target:
+    """Make an older (or newer) generation the current one, after hashing all of it; raises UsageError, IndexCorrupt, IndexMismatch."""
+    with open_damaged(lock.index, id_) as target:
         if problem := next(problems(target.folder, target.manifest, {}), None):
-            raise IndexCorrupt(problem, hint="Choose another generation: graphrag-local status --verify says which are whole.")
+            raise IndexCorrupt(problem, hint="Choose another generation: graphrag-local status --generations --verify says which are whole.")
         point_to(lock, id_)
 
 
+def roll_back(lock: BuildLock) -> tuple[str, ...]:
+    """Make the newest whole generation before the current one current (of all, where CURRENT names none of them), and return those passed over.
+
+    Raises UsageError where there is none.
+    """
+    ids, current = generation_ids(lock.index), named_id(lock.index)
+    passed: list[str] = []
+    for id_ in reversed(ids[: ids.index(current)] if current in ids else ids):
+        try:
+            rollback_to(lock, id_)
+        except (IndexCorrupt, IndexMismatch):
+            passed.append(id_)
+        else:
+            return tuple(passed)
+    why = f"{len(passed)} older ones are damaged or of another version" if passed else "there is no older one"
+    raise UsageError(
+        f"There is no generation to roll back to: {why}.", hint="`graphrag-local index` builds a whole one; replies that are in the ledger cost nothing."
+    )
+
+
+def remove_never_current(lock: BuildLock) -> None:
+    """Remove the generations that a crash kept from becoming current; of the current one, make durable that it is none of them."""
+    current = folder_of(lock.index, named_id(lock.index) or "none")
+    with storage(lock.index):
+        if current.is_dir():
+            (current / NEVER_CURRENT).unlink(missing_ok=True)
+            sync_folder(current)
+        discard(lock, [id_ for id_ in generation_ids(lock.index) if (folder_of(lock.index, id_) / NEVER_CURRENT).exists()])
+
+
 def collect(lock: BuildLock, keep: int) -> Collected:
-    """Remove what killed builds left, and old generations: the current one and the newest others stay, `keep` in all, and those being read."""
+    """Remove what killed builds left, and old generations: the current one and the newest others stay, `keep` in all, and those being read.
+
+    Damaged ones go first: they can answer nothing, and would take the place of one that can.
+    """
     assert lock.held
     folder = lock.index / "generations"
     removed, held = [], []
+    remove_never_current(lock)
     with storage(folder):
         for path in folder.iterdir() if folder.is_dir() else ():
             if path.name.startswith((BUILDING, REMOVING)):  # only the holder of the lock builds, and it is not building now
                 remove_tree(path)
         current = current_id(lock.index)
         others = [id_ for id_ in generation_ids(lock.index) if id_ != current]
-        for id_ in others[: max(0, len(others) - max(0, keep - 1))]:
+        damaged = _damaged(lock.index, others)
+        whole = [id_ for id_ in others if id_ not in damaged]
+        for id_ in [*damaged, *whole[: max(0, len(whole) - max(0, keep - 1))]]:
             if _remove(folder / id_):
                 removed.append(id_)
             else:
@@ -260,6 +301,31 @@ def collect(lock: BuildLock, keep: int) -> Collected:
         kept = [folder / id_ / path for id_ in generation_ids(lock.index) for path in files_under(folder / id_)]
         stamps.prune(lock.index, kept)
     return Collected(removed=tuple(removed), held=tuple(held))
+
+
+def _damaged(index: Path, ids: list[str]) -> list[str]:
+    known = stamps.load(index)
+    before, found = len(known), []
+    for id_ in ids:
+        try:
+            damaged = any(problems(folder_of(index, id_), read_manifest(folder_of(index, id_)), known))
+        except IndexMismatch:  # of another version of this program, which may be installed again
+            damaged = False
+        except IndexCorrupt:
+            damaged = True
+        found += [id_] if damaged else []
+    if len(known) > before:
+        stamps.save(index, known)
+    return found
+
+
+def discard(lock: BuildLock, ids: Iterable[str]) -> Collected:
+    """Remove these generations, of which none may be the current one; those that somebody reads stay."""
+    assert lock.held
+    folder = lock.index / "generations"
+    with storage(folder):
+        done = {id_: _remove(folder / id_) for id_ in ids}
+    return Collected(removed=tuple(id_ for id_, gone in done.items() if gone), held=tuple(id_ for id_, gone in done.items() if not gone))
 
 
 def _remove(folder: Path) -> bool:

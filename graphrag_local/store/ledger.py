@@ -10,43 +10,46 @@ SQLite has no checksums of what it stores, so every row carries one. A row that 
 import array
 import asyncio
 import contextlib
-import dataclasses
 import json
 import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from graphrag_local.errors import GraphragError, IndexBusy, IndexCorrupt, IndexMismatch, StorageError
+from graphrag_local.errors import GraphragError, IndexBusy
 from graphrag_local.ids import digest_of
 from graphrag_local.records import LedgerRow
 from graphrag_local.store.files import make_folder, storage, sync_folder
+from graphrag_local.store.ledger_check import kept_vectors, problems
+from graphrag_local.store.ledger_errors import translated
+from graphrag_local.store.ledger_schema import INSERT, SELECT, add_links, connect, is_sound_group, prepare, to_row, to_stored
 
-SCHEMA = 1
-_COLUMNS: Final = tuple(field.name for field in dataclasses.fields(LedgerRow) if field.name != "documents")
-_REALS: Final = ("gate", "seconds")
-_TABLES: Final = """
-    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE replies (key TEXT PRIMARY KEY, purpose TEXT, model TEXT, revision TEXT, outcome TEXT, text TEXT, gate REAL, logprobs TEXT,
-        prompt_tokens INTEGER, cached_tokens INTEGER, completion_tokens INTEGER, seconds REAL, checksum TEXT NOT NULL);
-    CREATE TABLE reply_documents (key TEXT, position INTEGER, document TEXT NOT NULL, PRIMARY KEY (key, position)) WITHOUT ROWID;
-    CREATE INDEX reply_documents_by_document ON reply_documents (document);
-    CREATE TABLE vectors (embedder TEXT, text_hash TEXT, numbers BLOB NOT NULL, checksum TEXT NOT NULL, PRIMARY KEY (embedder, text_hash));
-"""
-_DOCUMENTS: Final = "(SELECT json_group_array(document) FROM (SELECT document FROM reply_documents WHERE key = replies.key ORDER BY position))"
-_SELECT: Final = f"SELECT {', '.join(_COLUMNS)}, {_DOCUMENTS}, checksum FROM replies WHERE key = ?"  # noqa: S608 - names of fields, not data
-_SET: Final = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS[1:], "checksum"))
-_PLACES: Final = ", ".join("?" * (len(_COLUMNS) + 1))
-_PUT: Final = f"INSERT INTO replies ({', '.join(_COLUMNS)}, checksum) VALUES ({_PLACES}) "  # noqa: S608
-_INSERT: Final = f"{_PUT} ON CONFLICT (key) DO UPDATE SET {_SET} WHERE replies.outcome <> 'ok'"
-_ASIDE: Final = "Move it aside, with the -wal and -shm files beside it if there are any, and run `graphrag-local index`, which pays for replies anew."
+_UNSWEPT: Final = "unswept"  # in `meta` from the moment something is forgotten until no byte of it is left in the files
 
 Job = Callable[[sqlite3.Connection], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What forgetting did to the replies that were linked to the documents: how many are deleted, and how many the index needs without them, too."""
+
+    deleted: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A job of the writing thread, and who waits for it; `alone` is for what cannot be part of a transaction."""
+
+    job: Job
+    future: "Future[Any]"
+    alone: bool = False
 
 
 class Ledger:
@@ -63,7 +66,7 @@ class Ledger:
         self._window_s = window_s
         self._reading = threading.Lock()
         self._damaged: set[str] = set()
-        self._jobs: queue.SimpleQueue[tuple[Job, Future[Any]] | None] = queue.SimpleQueue()
+        self._jobs: queue.Queue[_Task | None] = queue.Queue()  # a SimpleQueue that runs out of time on a busy machine waits for ever (Python 3.9 to 3.12)
         self._thread = threading.Thread(target=self._write, name="ledger", daemon=True)
         self._thread.start()
 
@@ -72,15 +75,14 @@ class Ledger:
         """Open or create a ledger. A put waits up to `window_s` for others to share its commit, any call `patience_s` for another process."""
         with storage(path):
             make_folder(path.parent)
-        with _translated(path):
-            writer = _connect(path, patience_s)
+        with translated(path):
+            writer = connect(path, patience_s)
             try:
                 writer.execute("PRAGMA journal_mode = WAL")
                 writer.execute("PRAGMA synchronous = FULL")
                 writer.execute("PRAGMA secure_delete = ON")
-                _prepare(writer, path)
-                reader = _connect(path, patience_s)
-                reader.text_factory = lambda raw: raw.decode("utf-8", "replace")  # damaged text fails its checksum, not the query
+                prepare(writer, path)
+                reader = connect(path, patience_s)
             except BaseException:
                 writer.close()
                 raise
@@ -89,46 +91,60 @@ class Ledger:
         return cls(path, reader, writer, window_s)
 
     def get(self, key: str) -> LedgerRow | None:
-        """The row with this key, None where there is none that is sound."""
-        with _translated(self.path), self._reading:
-            rows = self._reader.execute(_SELECT, (key,)).fetchall()
-        row = _row(rows[0]) if rows else None
+        """The row with this key and all groups that are known, None where there is none that is sound."""
+        with translated(self.path), self._reading:
+            rows = self._reader.execute(SELECT, (key,)).fetchall()
+        row = to_row(rows[0]) if rows else None
         if rows and row is None:
             self._damaged.add(key)
         return row
 
     async def put(self, row: LedgerRow) -> None:
-        """Keep a row; returns when it is durable. A usable reply stays as it is, any other is replaced by a later one.
+        """Keep a row; returns when it is durable. A usable reply stays as it is, any other is replaced by a later one; groups are added.
 
         A caller that is cancelled while it waits has its row kept all the same: it is paid for.
         """
-        values = (*map(_stored, _values(row)), _checksum(row))
-        documents = [(row.key, position, document) for position, document in enumerate(row.documents)]
-        await self._durable(lambda writer: self._put(writer, values, documents))
+        values = to_stored(row)
+        await self._durable(lambda writer: self._put(writer, values, row.groups))
 
-    def documents_of(self, key: str) -> tuple[str, ...]:
-        """The documents whose text the prompt of this reply held."""
-        with _translated(self.path), self._reading:
-            rows = self._reader.execute("SELECT document FROM reply_documents WHERE key = ? ORDER BY position", (key,)).fetchall()
-        return tuple(document for (document,) in rows)
+    async def link(self, groups: Mapping[str, Iterable[tuple[str, ...]]]) -> None:
+        """Add groups of documents to replies, by key; returns when they are durable. Keys without a reply are passed over."""
+        links = [(key, group) for key, several in groups.items() for group in several]
+        await self._durable(lambda writer: add_links(writer, links))
 
-    def delete_replies_of(self, document: str) -> int:
-        """Delete every reply whose prompt held text of this document, overwrite what it leaves in the files, and say how many there were."""
-        count = self._submit(lambda writer: _delete(writer, document)).result()
-        with _translated(self.path), self._reading:
-            _truncate(self._reader, self.path)
-        return int(count)
+    def sweep(self, documents: Collection[str], used: Collection[str], *, reclaim: bool = True) -> Swept:
+        """Forget documents, by id; returns when no byte of what is deleted is in the files.
+
+        `used` are the keys of the replies that the index without these documents asks for: those stay, linked to their other groups. Every other
+        reply loses the groups that hold one of the documents, and is deleted when none is left. One that has no group at all, as damage leaves it, may
+        have seen them too. Without `reclaim` the bytes stay until `reclaim()`. Raises IndexBusy, after deleting, where a reader is in the way.
+        """
+        gone, wanted = frozenset(documents), frozenset(used)
+        swept: Swept = self._submit(lambda writer: _sweep(writer, gone, wanted)).result()
+        if reclaim:
+            self.reclaim()
+        return swept
+
+    def drop_vectors(self, keep: Collection[str], *, reclaim: bool = True) -> int:
+        """Delete the vectors of all texts but these (hashes), as `sweep` deletes, and say how many there were."""
+        wanted = frozenset(keep)
+        count: int = self._submit(lambda writer: _drop_vectors(writer, wanted)).result()
+        if reclaim:
+            self.reclaim()
+        return count
+
+    def reclaim(self) -> None:
+        """Write the file anew when something was forgotten since the last time, also by a process that was killed; raises IndexBusy.
+
+        `secure_delete` is not enough: where SQLite moves rows between pages it leaves copies of them in the gaps. SQLite keeps the new file as a
+        temporary one meanwhile, which holds only what stays.
+        """
+        self._submit(lambda writer: _reclaim(writer, self.path), alone=True).result()
 
     def get_vectors(self, embedder: str, hashes: Sequence[str]) -> dict[str, tuple[float, ...]]:
         """The vectors that are kept of these texts, by text hash."""
-        found: dict[str, tuple[float, ...]] = {}
-        for start in range(0, len(hashes), 500):
-            some = hashes[start : start + 500]
-            query = f"SELECT text_hash, numbers, checksum FROM vectors WHERE embedder = ? AND text_hash IN ({', '.join('?' * len(some))})"  # noqa: S608
-            with _translated(self.path), self._reading:
-                rows = self._reader.execute(query, (embedder, *some)).fetchall()
-            found |= {hash_: tuple(array.array("f", numbers)) for hash_, numbers, sum_ in rows if sum_ == digest_of(embedder, hash_, numbers)}
-        return found
+        with translated(self.path), self._reading:
+            return kept_vectors(self._reader, embedder, hashes)
 
     async def put_vectors(self, embedder: str, rows: Mapping[str, Sequence[float]]) -> None:
         """Keep vectors by text hash, as float32; returns when they are durable."""
@@ -136,22 +152,23 @@ class Ledger:
         values = [(embedder, hash_, blob, digest_of(embedder, hash_, blob)) for hash_, blob in blobs]
         await self._durable(lambda writer: _put_vectors(writer, values))
 
+    def documents(self) -> set[str]:
+        """The documents that any reply is linked to."""
+        with translated(self.path), self._reading:
+            rows = self._reader.execute("SELECT grp, documents FROM groups WHERE grp IN (SELECT grp FROM reply_groups)").fetchall()
+        return {document for grp, documents in rows if is_sound_group(grp, documents) for document in json.loads(documents)}
+
     def counts(self) -> dict[str, int]:
         """How many replies (in all and by outcome), vectors, and damaged rows seen by this process."""
-        with _translated(self.path), self._reading:
+        with translated(self.path), self._reading:
             outcomes = self._reader.execute("SELECT outcome, count(*) FROM replies GROUP BY outcome ORDER BY outcome").fetchall()
             ((vectors,),) = self._reader.execute("SELECT count(*) FROM vectors").fetchall()
         return {"replies": sum(count for _, count in outcomes), "vectors": vectors, "damaged": len(self._damaged), **dict(outcomes)}
 
     def verify(self) -> list[str]:
         """Read all of it; one sentence per problem, none when all is well."""
-        with _translated(self.path), self._reading:
-            found = [f"{self.path}: {line}." for (line,) in self._reader.execute("PRAGMA integrity_check").fetchall() if line != "ok"]
-            keys = [key for (key,) in self._reader.execute("SELECT key FROM replies ORDER BY key").fetchall()]
-            vectors = self._reader.execute("SELECT embedder, text_hash, numbers, checksum FROM vectors").fetchall()
-        found += [f"{self.path}: the reply {key} was altered; it will be asked for again." for key in keys if self.get(key) is None]
-        altered = [hash_ for embedder, hash_, numbers, sum_ in vectors if sum_ != digest_of(embedder, hash_, numbers)]
-        return found + [f"{self.path}: the vector of the text {hash_} was altered; it will be made again." for hash_ in altered]
+        with translated(self.path), self._reading:
+            return problems(self._reader, self.path)
 
     def close(self) -> None:
         """Finish what is waiting, fold the log into the file, and close. Closing twice does nothing."""
@@ -168,11 +185,11 @@ class Ledger:
 
     # The writing thread
 
-    def _submit(self, job: Job) -> "Future[Any]":
+    def _submit(self, job: Job, *, alone: bool = False) -> "Future[Any]":
         if not self._thread.is_alive():
             raise ValueError("the ledger is closed")
         future: Future[Any] = Future()
-        self._jobs.put((job, future))
+        self._jobs.put(_Task(job, future, alone))
         return future
 
     async def _durable(self, job: Job) -> None:
@@ -192,97 +209,56 @@ class Ledger:
                 except queue.Empty:
                     break
             last = batch[-1] is None
-            self._commit([entry for entry in batch if entry is not None])
+            tasks = [task for task in batch if task is not None]
+            self._commit([task for task in tasks if not task.alone])
+            for task in tasks:
+                if task.alone:
+                    self._run_alone(task)
         with contextlib.suppress(sqlite3.Error, IndexBusy):  # a reader of another process is in the way: the next closing will do
             _truncate(self._writer, self.path)
         self._writer.close()
 
-    def _commit(self, batch: list[tuple[Job, "Future[Any]"]]) -> None:
+    def _run_alone(self, task: _Task) -> None:
+        try:
+            with translated(self.path):
+                result = task.job(self._writer)
+        except (GraphragError, sqlite3.Error) as error:
+            task.future.set_exception(error)
+        else:
+            task.future.set_result(result)
+
+    def _commit(self, batch: list[_Task]) -> None:
         """One transaction for all; where it fails, one for each, so that only those fail that must."""
         if not batch:
             return
         try:
-            with _translated(self.path):
+            with translated(self.path):
                 self._writer.execute("BEGIN IMMEDIATE")
-                results = [job(self._writer) for job, _ in batch]
+                results = [task.job(self._writer) for task in batch]
                 self._writer.execute("COMMIT")
         except (GraphragError, sqlite3.Error, ValueError, TypeError, OverflowError) as error:
             self._undo()
             if len(batch) > 1:
-                for entry in batch:
-                    self._commit([entry])
+                for task in batch:
+                    self._commit([task])
             else:
-                batch[0][1].set_exception(error)
+                batch[0].future.set_exception(error)
             return
         self.commits += 1
-        for (_, future), result in zip(batch, results, strict=True):
-            future.set_result(result)
+        for task, result in zip(batch, results, strict=True):
+            task.future.set_result(result)
 
     def _undo(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # of a disk that takes nothing: the next BEGIN shows it to those who wait
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
 
-    def _put(self, writer: sqlite3.Connection, values: tuple[Any, ...], documents: list[tuple[str, int, str]]) -> None:
+    def _put(self, writer: sqlite3.Connection, values: tuple[Any, ...], groups: Sequence[tuple[str, ...]]) -> None:
         key = values[0]
         if key in self._damaged:
             writer.execute("DELETE FROM replies WHERE key = ?", (key,))
-        if writer.execute(_INSERT, values).rowcount:
-            writer.execute("DELETE FROM reply_documents WHERE key = ?", (key,))
-            writer.executemany("INSERT INTO reply_documents VALUES (?, ?, ?)", documents)
-
-
-def _connect(path: Path, patience_s: float) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=patience_s, isolation_level=None, check_same_thread=False)
-
-
-def _prepare(writer: sqlite3.Connection, path: Path) -> None:
-    """Make the tables of a new ledger; refuse a file that is something else or newer."""
-    writer.execute("BEGIN IMMEDIATE")
-    names = {name for (name,) in writer.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
-    if not names:
-        for statement in _TABLES.split(";"):
-            writer.execute(statement)
-        writer.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
-    found = writer.execute("SELECT value FROM meta WHERE name = 'schema'").fetchall() if {"meta", "replies"} <= names or not names else []
-    writer.execute("COMMIT")
-    if not found:
-        raise IndexCorrupt(f"{path} is a database, but not a ledger of this program.", hint=_ASIDE)
-    if found[0][0] != str(SCHEMA):
-        raise IndexMismatch(
-            f"{path} was made by another version of graphrag-local (ledger {found[0][0]}, this one reads {SCHEMA}).",
-            hint="Use the version that made it, or a later one; or move the file aside and pay for replies anew.",
-        )
-
-
-def _values(row: LedgerRow) -> tuple[Any, ...]:
-    values = {name: getattr(row, name) for name in _COLUMNS}
-    return tuple(float(value) + 0.0 if name in _REALS and value is not None else value for name, value in values.items())  # SQLite has no -0.0
-
-
-def _stored(value: Any) -> Any:
-    """A lone surrogate, which a server's JSON can hold, is no UTF-8: such a text is stored as bytes."""
-    if isinstance(value, str) and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode("utf-8", "surrogatepass")
-    return value
-
-
-def _row(stored: Sequence[Any]) -> LedgerRow | None:
-    """The row as it was put, None where its checksum says that it is not."""
-    try:
-        values = [value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value for value in stored[: len(_COLUMNS)]]
-        fields: dict[str, Any] = dict(zip(_COLUMNS, values, strict=True))
-        row = LedgerRow(**fields, documents=tuple(json.loads(stored[len(_COLUMNS)])))
-        return row if stored[-1] == _checksum(row) else None
-    except (ValueError, TypeError):
-        return None
-
-
-def _checksum(row: LedgerRow) -> str:
-    return digest_of(repr((*_values(row), row.documents)))
+        writer.execute(INSERT, values)
+        add_links(writer, [(key, group) for group in groups])
 
 
 def _put_vectors(writer: sqlite3.Connection, rows: list[tuple[str, str, bytes, str]]) -> None:
@@ -290,11 +266,49 @@ def _put_vectors(writer: sqlite3.Connection, rows: list[tuple[str, str, bytes, s
     writer.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
 
 
-def _delete(writer: sqlite3.Connection, document: str) -> int:
-    keys = writer.execute("SELECT DISTINCT key FROM reply_documents WHERE document = ?", (document,)).fetchall()
-    writer.executemany("DELETE FROM replies WHERE key = ?", keys)
-    writer.executemany("DELETE FROM reply_documents WHERE key = ?", keys)
-    return len(keys)
+def _sweep(writer: sqlite3.Connection, gone: frozenset[str], used: frozenset[str]) -> Swept:
+    """All sets are made here, not in SQL: one pass over the names, without a copy of them in the file."""
+    if not gone:
+        return Swept(deleted=0, kept=0)
+    left_groups: set[str] = set()
+    cut_groups: set[str] = set()
+    for grp, documents in writer.execute("SELECT grp, documents FROM groups"):
+        sees = not is_sound_group(grp, documents) or not gone.isdisjoint(json.loads(documents))
+        (cut_groups if sees else left_groups).add(grp)
+    replies = {key for (key,) in writer.execute("SELECT key FROM replies")}
+    left, cut = set(), []
+    for key, grp in writer.execute("SELECT key, grp FROM reply_groups"):
+        if grp in left_groups and key in replies:
+            left.add(key)
+        else:
+            cut.append((key, grp))
+    doomed = replies - left - used
+    touched = replies & ({key for key, _ in cut} | doomed)
+    _forget(writer, "DELETE FROM reply_groups WHERE key = ? AND grp = ?", cut)
+    _forget(writer, "DELETE FROM groups WHERE grp = ?", [(grp,) for grp in cut_groups])
+    _forget(writer, "DELETE FROM replies WHERE key = ?", [(key,) for key in doomed])
+    writer.execute("DELETE FROM groups WHERE grp NOT IN (SELECT grp FROM reply_groups)")
+    return Swept(deleted=len(doomed), kept=len(touched) - len(doomed))
+
+
+def _drop_vectors(writer: sqlite3.Connection, keep: frozenset[str]) -> int:
+    rows = [(row,) for row, hash_ in writer.execute("SELECT rowid, text_hash FROM vectors") if hash_ not in keep]
+    _forget(writer, "DELETE FROM vectors WHERE rowid = ?", rows)
+    return len(rows)
+
+
+def _forget(writer: sqlite3.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Delete rows, and note in the same transaction that their bytes are still to be reclaimed."""
+    if rows:
+        writer.executemany(statement, rows)
+        writer.execute("INSERT OR IGNORE INTO meta VALUES (?, '')", (_UNSWEPT,))
+
+
+def _reclaim(writer: sqlite3.Connection, path: Path) -> None:
+    if writer.execute("SELECT value FROM meta WHERE name = ?", (_UNSWEPT,)).fetchall():
+        writer.execute("VACUUM")
+        _truncate(writer, path)
+        writer.execute("DELETE FROM meta WHERE name = ?", (_UNSWEPT,))
 
 
 def _truncate(connection: sqlite3.Connection, path: Path) -> None:
@@ -302,28 +316,3 @@ def _truncate(connection: sqlite3.Connection, path: Path) -> None:
     ((blocked, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     if blocked:
         raise IndexBusy(f"{path}-wal cannot be emptied while another process reads it.", hint="Close the other process and run the command again.")
-
-
-@contextlib.contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        ours = _error(path, getattr(error, "sqlite_errorcode", 0) & 0xFF, str(error))
-        if ours is None:
-            raise
-        raise ours from error
-
-
-def _error(path: Path, code: int, text: str) -> GraphragError | None:
-    match code:
-        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
-            return IndexCorrupt(f"{path} is damaged ({text}).", hint=_ASIDE)
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return IndexBusy(f"{path} is locked by another process.", hint="Wait until it has finished, or stop it.")
-        case sqlite3.SQLITE_FULL:
-            return StorageError(f"{path}: the disk is full.", hint="Free some space and run the command again: what was paid for before is kept.")
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_IOERR | sqlite3.SQLITE_PERM:
-            return StorageError(f"{path} cannot be written ({text}).", hint="Check the disk, and that this user may write the file and its folder.")
-    return None

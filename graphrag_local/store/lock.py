@@ -61,7 +61,8 @@ class BuildLock:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        os.ftruncate(self._file, 0)
+        with contextlib.suppress(OSError):  # a disk that fails must not hide why the build ended
+            os.ftruncate(self._file, 0)
         os.close(self._file)
         self._file = -1
 

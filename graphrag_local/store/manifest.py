@@ -11,9 +11,12 @@ from typing import Any
 import graphrag_local
 from graphrag_local.errors import IndexCorrupt, IndexMismatch
 
-FORMAT = 2  # counts up whenever an older program could not read what this one writes, or this one what older ones wrote
+FORMAT = 3  # counts up whenever an older program could not read what this one writes, or this one what older ones wrote
 MANIFEST = "manifest.json"
-REPAIR = "Run `graphrag-local index` to build it anew (what the ledger has is not paid again)."
+REPAIR = (
+    "Run `graphrag-local index` to build it anew (what the ledger has is not paid again); "
+    "until then `graphrag-local rollback` answers from the last whole generation, where there is one."
+)
 _ID = re.compile(r"(\d{6,12})-([0-9a-f]{12})")
 
 

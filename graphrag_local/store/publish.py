@@ -2,12 +2,14 @@
 
 The order is what survives a power cut (LanceDB itself never syncs): write all tables into a folder of their own; sync files, then folders; write
 and sync the manifest; rename the folder to its id; sync its parent; replace CURRENT in one step; sync the index folder. Up to that last rename
-readers see the old generation, and what a crash leaves is an unfinished folder that nobody looks into.
+readers see the old generation, and what a crash leaves is an unfinished folder that nobody looks into. A crash between the two renames leaves a whole
+generation that was never current, known by a hidden file: the next publication removes it, or it would take the place of one to roll back to.
 
 A table whose rows are those of the parent generation is not written: its files get a second name. A changed table is written anew, whole, so that no
 deleted row survives in it.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -20,7 +22,7 @@ from graphrag_local.errors import IndexCorrupt
 from graphrag_local.records import Vector
 from graphrag_local.store import lance
 from graphrag_local.store.files import files_under, link_or_copy, make_folder, sha256_of, storage, sync_folder, sync_tree, write_file
-from graphrag_local.store.generations import BUILDING, Generation, folder_of, generation_ids, point_to
+from graphrag_local.store.generations import BUILDING, NEVER_CURRENT, Generation, folder_of, generation_ids, point_to, remove_never_current
 from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.manifest import MANIFEST, REPAIR, FileEntry, Manifest, TableEntry, make_id, number_of
 from graphrag_local.store.snapshot import Snapshot
@@ -30,6 +32,17 @@ from graphrag_local.store.tables import TABLES, VECTOR_TABLES, digest_records, r
 def content_digest(snapshot: Snapshot, extra: Mapping[str, Any]) -> str:
     """The digest of everything a snapshot holds and of `extra` (settings, anchor); see `tables.digest_records`."""
     return digest_records({name: getattr(snapshot, name) for name in (*TABLES, "vectors")}, extra)
+
+
+def index_digest(snapshot: Snapshot, about: Mapping[str, Any]) -> str:
+    """The digest of a generation: all that it holds and, of the `about` of its manifest, what decided it. The same in a build and in a verification."""
+    return content_digest(snapshot, {name: about[name] for name in ("settings", "prompts", "models")})
+
+
+def counts_of(snapshot: Snapshot) -> dict[str, Any]:
+    """What a manifest says of how much a generation holds; communities by level."""
+    names = ("documents", "chunks", "entities", "relationships", "claims", "reports", "failures")
+    return {**{name: len(getattr(snapshot, name)) for name in names}, "communities": snapshot.communities_by_level()}
 
 
 def publish(
@@ -49,6 +62,7 @@ def publish(
     cannot be stored (see `tables.to_arrow`); then the index is as it was.
     """
     assert lock.held
+    remove_never_current(lock)
     number = 1 + max((number_of(id_) or 0 for id_ in generation_ids(lock.index)), default=0)
     building = folder_of(lock.index, f"{BUILDING}{number:06d}-{os.getpid()}")
     with storage(building):
@@ -71,6 +85,7 @@ def publish(
             ).to_bytes()
             sync_tree(building, skip=draft.linked)
             write_file(building / MANIFEST, manifest)
+            (building / NEVER_CURRENT).touch()
             sync_folder(building)
             id_ = make_id(number, manifest)
             building.rename(folder_of(lock.index, id_))
@@ -79,6 +94,8 @@ def publish(
             shutil.rmtree(building, ignore_errors=True)  # gives the space back; what cannot be removed now is `collect`'s
             raise
     point_to(lock, id_)
+    with contextlib.suppress(OSError):  # else the next publication does it
+        (folder_of(lock.index, id_) / NEVER_CURRENT).unlink()
     return id_
 
 

@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
-from graphrag_local.errors import GraphragError, IndexMissing
-from graphrag_local.records import Chunk, Claim, Community, Document, Entity, Failed, Mention, Relationship, Report
-from graphrag_local.store.generations import Generation, open_current, verify
+from graphrag_local.records import Chunk, Claim, Community, Document, Entity, Failed, Mention, RecordKind, Relationship, Report, Vector
+from graphrag_local.store.generations import Generation, open_current, open_generation
 from graphrag_local.store.lance import Tables
-from graphrag_local.store.ledger import Ledger
+from graphrag_local.store.snapshot import Snapshot
+from graphrag_local.store.tables import TABLES
 
 R = TypeVar("R")
 _KINDS: dict[str, type] = {"chunk": Chunk, "entity": Entity, "report": Report}
@@ -25,9 +25,9 @@ class StoredIndex:
         self.memo: dict[Any, Any] = {}
 
     @classmethod
-    def open(cls, index: Path) -> Self:
-        """The current generation; raises IndexMissing, IndexCorrupt or IndexMismatch."""
-        generation = open_current(index)
+    def open(cls, index: Path, id_: str = "") -> Self:
+        """The current generation, or the one of this id; raises IndexMissing, IndexCorrupt, IndexMismatch, or UsageError where there is none of that id."""
+        generation = open_generation(index, id_) if id_ else open_current(index)
         try:
             return cls(generation)
         except BaseException:
@@ -94,19 +94,15 @@ class StoredIndex:
         return self._tables.near(_KINDS[kind], vector, k)
 
 
-def damages(index: Path) -> list[str]:
-    """What does not match in the published generations and in the ledger, a sentence each; none when all is well or nothing is there yet."""
-    try:
-        found = list(verify(index))
-    except IndexMissing:
-        found = []
-    except GraphragError as error:
-        found = [str(error)]
-    ledger = index / "ledger.sqlite"
-    if ledger.exists():
-        try:
-            with Ledger.open(ledger) as opened:
-                found += opened.verify()
-        except GraphragError as error:
-            found.append(str(error))
-    return found
+def snapshot_of(generation: Generation) -> Snapshot:
+    """Everything that an open generation holds, with its vectors; raises IndexCorrupt."""
+    tables = Tables.of(generation)
+    rows: dict[str, Any] = {name: tuple(tables.records(record)) for name, record in TABLES.items()}
+    vectors: list[Vector] = []
+    for kind, record in _KINDS.items():
+        found = tables.vectors(record)
+        vectors += [
+            Vector(owner_id=id_, owner_kind=cast("RecordKind", kind), text_hash=text, values=tuple(numbers))
+            for id_, text, numbers in zip(found.ids, found.texts, found.matrix.tolist(), strict=True)
+        ]
+    return Snapshot(**rows, vectors=tuple(vectors), dimension=generation.manifest.dimension)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from graphrag_local.records import Chunk, Claim, Community, Document, Entity, Failed, Mention, Relationship, Report, Vector
+from graphrag_local.records import AnchorCommunity, AnchorEdge, Chunk, Claim, Community, Document, Entity, Failed, Mention, Relationship, Report, Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,8 @@ class Snapshot:
     communities: tuple[Community, ...]
     reports: tuple[Report, ...]
     failures: tuple[Failed, ...] = ()
+    anchor_communities: tuple[AnchorCommunity, ...] = ()
+    anchor_edges: tuple[AnchorEdge, ...] = ()
     vectors: tuple[Vector, ...] = ()
     dimension: int = 0
 

@@ -41,8 +41,21 @@ def save(index: Path, stamps: dict[str, str]) -> bool:
 
 
 def prune(index: Path, files: Iterable[Path]) -> None:
-    """Forget the stamps of all files but these."""
+    """Forget the stamps of all files but these, and remove what a process that was killed while it saved has left."""
+    for path in (index / _NAME).parent.glob(f"{Path(_NAME).name}.*.tmp"):
+        if not _runs(path.name.split(".")[-2]):
+            path.unlink(missing_ok=True)
     stamps = load(index)
     present = {identity(path) for path in files if path.is_file()}
     if stamps.keys() - present:
         save(index, {key: value for key, value in stamps.items() if key in present})
+
+
+def _runs(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:  # of another user
+        pass
+    return True

@@ -25,6 +25,8 @@ import pyarrow as pa
 
 from graphrag_local.ids import digest_of, fingerprint
 from graphrag_local.records import (
+    AnchorCommunity,
+    AnchorEdge,
     Chunk,
     Claim,
     Community,
@@ -43,6 +45,7 @@ Matrix = npt.NDArray[np.float32]
 TABLES: Final[Mapping[str, type]] = types.MappingProxyType({
     "documents": Document, "chunks": Chunk, "mentions": Mention, "entities": Entity, "relationships": Relationship,
     "claims": Claim, "communities": Community, "reports": Report, "failures": Failed,
+    "anchor_communities": AnchorCommunity, "anchor_edges": AnchorEdge,
 })  # fmt: skip
 VECTOR_TABLES: Final[Mapping[str, str]] = types.MappingProxyType({"chunk": "chunks", "entity": "entities", "report": "reports"})
 VECTOR, VECTOR_TEXT = "vector", "vector_text"

@@ -5,9 +5,8 @@ from typing import Protocol
 
 from graphrag_local.engine.base import Embedder
 from graphrag_local.flow import Progress, for_each
-from graphrag_local.ids import digest_of
 from graphrag_local.records import Chunk, Entity, RecordKind, Report, Vector
-from graphrag_local.vectors.texts import chunk_text, entity_text, report_text, text_hash
+from graphrag_local.vectors.texts import cache_key, chunk_text, entity_text, report_text, text_hash
 
 STAGE = "vectors"
 
@@ -38,7 +37,7 @@ async def embed(
     card = embedder.card
     if card.dimension == 0:
         return ()
-    key = digest_of("embedder", card.name, card.revision, str(card.dimension), prefix)
+    key = cache_key(card, prefix)
     hashes = [text_hash(text) for _, _, text in owners]
     known = cache.get_vectors(key, sorted(set(hashes)))
     missing = {hash_: text for hash_, (_, _, text) in zip(hashes, owners, strict=True) if hash_ not in known}

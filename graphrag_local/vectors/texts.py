@@ -1,5 +1,6 @@
 """Which text of each record is embedded (algorithms §7)."""
 
+from graphrag_local.engine.base import EmbedderCard
 from graphrag_local.ids import digest_of
 from graphrag_local.records import Chunk, Entity, Report
 
@@ -24,3 +25,8 @@ def report_text(report: Report) -> str:
 def text_hash(text: str) -> str:
     """What a cached vector is found by, besides its embedder."""
     return digest_of("text", text)
+
+
+def cache_key(card: EmbedderCard, prefix: str) -> str:
+    """Under what the ledger keeps the vectors of an embedder that is given texts behind this prefix."""
+    return digest_of("embedder", card.name, card.revision, str(card.dimension), prefix)

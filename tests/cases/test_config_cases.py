@@ -175,13 +175,13 @@ def test_another_embedder_is_noticed_and_only_texts_are_embedded_anew(tmp_path):
                 assert done.code == 1
                 assert all(word in done.said for word in (before, other, "graphrag-local index"))
             assert purposes(it, since) == {}
-            assert it.index().code == 0
+            assert it.index("--yes").code == 0
             assert set(purposes(it, since)) == {"embed"}
             assert sum(len(record.body["input"]) for record in it.server.log[since:] if record.purpose == "embed") == texts
             assert it.query("Who keeps the Hill Mill?", "--mode=basic")["answered"]
         it.settings["vectors.model"] = "vec-one"
         since = len(it.server.log)
-        assert it.index().code == 0
+        assert it.index("--yes").code == 0
         assert purposes(it, since) == {}
 
 
@@ -193,7 +193,7 @@ def test_another_model_under_the_same_name_is_noticed(tmp_path):
         it.server.next_run()
         assert it.run("query", "Who?", "--json", "--mode=basic").code == 1
         since = len(it.server.log)
-        assert it.index().code == 0
+        assert it.index("--yes").code == 0
         assert set(purposes(it, since)) == {"embed"}
         assert it.run("query", "Who?", "--json", "--mode=basic").code == 0
 
@@ -207,7 +207,7 @@ def test_an_instruction_is_part_of_the_embedder(tmp_path, name, embeds):
         done = it.run("query", "Who?", "--json", "--mode=basic")
         assert (done.code, f"vectors.{name}" in done.said, "'about: '" in done.said) == (1, True, True)
         since = len(it.server.log)
-        assert it.index().code == 0
+        assert it.index("--yes").code == 0
         assert set(purposes(it, since)) == ({"embed"} if embeds else set())
         assert it.run("query", "Who?", "--json", "--mode=basic").code == 0
 

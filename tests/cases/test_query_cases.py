@@ -124,7 +124,7 @@ def test_no_index_and_an_empty_one_have_their_own_words(tmp_path):
         it.index()
         it.make_input({})
         assert it.index().code == 1
-        assert it.index("--accept-missing").code == 0
+        assert it.index("--allow-empty").code == 0
         done = it.run("query", QUESTION, "--json")
         assert (done.code, "holds no text" in done.said) == (1, True)
         assert [record for record in it.server.log if record.purpose == "answer"] == []
@@ -180,7 +180,7 @@ def test_questions_during_a_run_see_one_state(tmp_path):
         it.index()
         it.make_input(world(*TWO))
         seen: list[tuple[bool, bool]] = []
-        with it.start("index", "--json", "--accept-missing") as child:
+        with it.start("index", "--json", "--allow-empty") as child:
             while child.poll() is None or len(seen) < 3:
                 for mode in ("source", "global"):
                     answer = it.query("Tell me all about the Tidal Gate: keeper, year and boat.", f"--mode={mode}")

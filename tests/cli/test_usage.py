@@ -13,8 +13,8 @@ import typer
 from typer.main import get_command
 
 from graphrag_local.cli.main import app
+from graphrag_local.configuration import load
 from graphrag_local.presets import PRESETS
-from graphrag_local.settings import load
 from tests.cli.shell import ROOT, environment, sh
 from tests.test_docs import docs_script
 from tests.test_layout import HEAVY
@@ -44,7 +44,7 @@ WRONG = [
     ("graphrag-local show entity Mira {empty}", 1, "There is no finished index in {empty}/index. | graphrag-local index {empty}"),
     ("graphrag-local query '' {town}", 2, "The question is empty. | Write a question in quotes"),
     ("graphrag-local query ' ?! ' {town}", 2, "The question is empty."),
-    ("graphrag-local query 'Who?' {town} --mode local", 2, "There is no mode 'local'. | global, source, basic"),
+    ("graphrag-local query 'Who?' {town} --mode wise", 2, "There is no mode 'wise'. | global, source, basic"),
     ("graphrag-local query 'Who?' {town} --level 9", 2, "There is no community level 9; | level 0"),
     ("graphrag-local query 'Who?' {town} --level root", 2, "Invalid value for '--level'"),
     ("graphrag-local show", 2, "Missing argument"),
@@ -157,7 +157,7 @@ def test_the_list_of_commands_breaks_off_no_sentence():
     """On 80 columns each command is told in a whole sentence."""
     listed = sh("graphrag-local --help").out.partition("Commands:")[2].strip().splitlines()
 
-    assert len(listed) == 8
+    assert len(listed) == 11
     assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
 
 

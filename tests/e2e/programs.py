@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
+from graphrag_local.configuration import ENV_PREFIX
 from graphrag_local.engine.models import ENVIRONMENT_VARIABLE, models_folder
-from graphrag_local.settings import ENV_PREFIX
 
 
 @dataclass(slots=True)

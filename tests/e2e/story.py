@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import shutil
 import signal
 import time
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from graphrag_local.flow import Silent
 from graphrag_local.pipeline import Run, build
 from graphrag_local.project import ProjectFolder, open_project
 from graphrag_local.store.ledger import Ledger
+from graphrag_local.store.reading import StoredIndex
 from graphrag_local.wiring import SMALL_MODEL, open_model_side
 from tests.e2e.programs import Program, free_port, gone, rows, run_json, start, until
 
@@ -27,6 +29,9 @@ MODES = {"global": "command line", "basic": "command line", "source": "HTTP"}
 NUMBERS = "numbers.txt"
 COLLECTION = ("minutes/2023-03-*", "minutes/2023-05-*", "letters/2023-05-*", NUMBERS)
 CRAMPED = ("letters/2023-05-*",)
+EDITED, DELETED = "letters/2023-05-*", "minutes/2023-03-*"  # of the collection: what a later day changes
+NEWS = "Ottoline Varga carried the brass lantern to the north pier in 1954."
+WHO = "Who carried the brass lantern to the north pier in 1954?"
 TOO_FEW = 5  # reply tokens in which no record fits, with any model
 BEFORE_THE_KILL = 3  # replies that are paid for when the server dies
 SCHEMA = {
@@ -80,6 +85,10 @@ class Story:
     cramped_outcomes: tuple[str, ...] = ()
     compact: str = ""
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    edited: str = ""
+    deleted: str = ""
+    after_edit: dict[str, Any] = field(default_factory=dict)
+    after_deletion: dict[str, Any] = field(default_factory=dict)
     serve_code: int = -1
     left_at_the_end: list[str] = field(default_factory=list)
     announced_at_the_end: bool = True
@@ -114,6 +123,8 @@ def tell(folder: Path) -> Story:
         _ask(story, f"http://127.0.0.1:{port}", clock)
         _cramp(story)
         clock.lap("cramped")
+        _next_day(story)
+        clock.lap("next day")
         story.serve_code = programs[-1].end(signal.SIGINT)
         story.left_at_the_end = gone(programs)
         story.announced_at_the_end = (folder / "index" / "run" / "serve.json").exists()
@@ -199,6 +210,32 @@ def _cramp(story: Story) -> None:
     story.cramped_outcomes = tuple(row["outcome"] for row in rows(folder / "index" / "ledger.sqlite"))
 
 
+def _next_day(story: Story) -> None:
+    """A copy of the project in which a document gets a new sentence, and then another one is deleted; after each an index and questions."""
+    folder = story.folder.parent / "next day"
+    shutil.copytree(story.folder, folder, ignore=shutil.ignore_patterns("run"))
+    server = ("--set", f"engine.url={story.url}")
+    edited, deleted = (next((folder / "input").glob(pattern)) for pattern in (EDITED, DELETED))
+    story.edited, story.deleted = (path.relative_to(folder / "input").as_posix() for path in (edited, deleted))
+    edited.write_text(f"{edited.read_text(encoding='utf-8').rstrip()}\n\n{NEWS}\n", encoding="utf-8")
+    story.after_edit = _day(folder, "edit", server, WHO)
+    deleted.unlink()
+    story.after_deletion = _day(folder, "deletion", server, QUESTION)
+
+
+def _day(folder: Path, name: str, server: tuple[str, ...], question: str) -> dict[str, Any]:
+    """What an index, a search and an answer say after a change; the texts of the documents as they are now."""
+    index = run_json(folder, f"index-{name}", "index", str(folder), *server)
+    found = run_json(folder, f"retrieve-{name}", "query", question, str(folder), "--mode", "basic", "--retrieve-only", *server)
+    answers = {mode: run_json(folder, f"query-{name}-{mode}", "query", question, str(folder), "--mode", mode, *server) for mode in ("basic", "global")}
+    stored = StoredIndex.open(folder / "index")
+    try:
+        texts = {document.path: document.text for document in stored.documents()}
+    finally:
+        stored.close()
+    return {"index": index, "found": found, "answers": answers, "texts": texts}
+
+
 async def _replay(story: Story, project: ProjectFolder) -> None:
     """Build everything once more, from the ledger alone, and note every request with what it was answered."""
 
@@ -207,15 +244,14 @@ async def _replay(story: Story, project: ProjectFolder) -> None:
 
     with Ledger.open(project.index / "ledger.sqlite") as ledger:
         side = await open_model_side(project, ledger, silent)
-        assert isinstance(side.engine, Ledgered)
         story.window = side.model.card.context_tokens
         run = Run(
-            settings=project.settings, input_root=project.input_root, models_folder=models_folder(), model=_noted(story, side.model, side.engine),
+            settings=project.settings, input_root=project.input_root, models_folder=models_folder(), model=_noted(story, side.model, side.ledgered),
             embedder=side.embedder, cache=ledger, prompts=project.prompts, progress=Silent(), log=lambda *_, **__: None,
             usage=lambda: dict(side.meter.by_purpose), replayed=lambda: side.meter.replayed, wasted=lambda: side.meter.wasted,
         )  # fmt: skip
         try:
-            await build(run, ())
+            await build(run)
         finally:
             await side.close()
 

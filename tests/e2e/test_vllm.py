@@ -15,7 +15,7 @@ if importlib.util.find_spec("vllm") is None:
 
 from llguidance import LLMatcher, LLTokenizer
 
-from tests.e2e.story import BEFORE_THE_KILL, COLLECTION, MODES, NUMBERS, SCHEMA, Story, tell
+from tests.e2e.story import BEFORE_THE_KILL, COLLECTION, MODES, NEWS, NUMBERS, SCHEMA, Story, tell
 
 pytestmark = pytest.mark.e2e
 
@@ -167,6 +167,42 @@ def test_every_citation_opens_at_the_words_it_quotes(story, index, mode):
         for source in citation["sources"]:
             assert source["quote"] == by_path[source["document"]][source["start"] : source["end"]] != ""
             assert source["chunk"] in chunks
+
+
+# --- the next day
+
+
+def test_an_edit_reaches_the_next_question(story):
+    """A sentence added to one document costs the calls about its surroundings only, is found first, and every citation quotes the texts of now."""
+    day = story.after_edit
+    changes, hit = day["index"]["changes"], day["found"][0]
+
+    assert (changes["edited"], changes["new"], changes["gone"]) == ([story.edited], [], [])
+    assert 0 < day["index"]["last_build"]["by_stage"]["extraction"]["calls"] < story.first["last_build"]["by_stage"]["extraction"]["calls"] / 2
+    assert NEWS in day["texts"][story.edited]
+    assert hit["document"] == story.edited
+    assert NEWS in day["texts"][story.edited][hit["start"] : hit["end"]]
+    quotes_of_now(day)
+
+
+def test_no_citation_points_to_a_deleted_document(story):
+    """After a document went, no extraction is asked for, and nothing that is found or cited comes from it."""
+    day = story.after_deletion
+    cited = [source["document"] for answer in day["answers"].values() for one in answer["citations"] for source in one["sources"]]
+
+    assert day["index"]["changes"]["gone"] == [story.deleted]
+    assert day["index"]["last_build"]["by_stage"]["extraction"]["calls"] == 0
+    assert story.deleted not in [*day["texts"], *cited, *(hit["document"] for hit in day["found"])]
+    quotes_of_now(day)
+
+
+def quotes_of_now(day):
+    """Every answer of a day comes from its generation, and each source is the present text at its span."""
+    for answer in day["answers"].values():
+        assert answer["generation"] == day["index"]["generation"]
+        for citation in answer["citations"]:
+            for source in citation["sources"]:
+                assert source["quote"] == day["texts"][source["document"]][source["start"] : source["end"]] != ""
 
 
 # --- processes

@@ -189,6 +189,14 @@ def test_under_the_threshold_a_row_is_left(folder):
     assert (read.text, read.finish_reason) == ("Y\n" + "E\tR1\n" * 3, "stop")
 
 
+def test_a_gate_with_worths_is_their_expectation(folder):
+    """A grade is the mean of the grades weighed by the model's own probabilities."""
+    shares = [said_by(engine_of(folder), ask_for("a", Choice(options=("Y", "N")), gate=Gate(options=pair))).gate for pair in (("Y", "N"), ("N", "Y"))]
+    graded = said_by(engine_of(folder), ask_for("a", Choice(options=("Y", "N")), gate=Gate(worths=(1.0, 5.0)))).gate
+
+    assert math.isclose(graded, shares[0] + 5 * shares[1], rel_tol=1e-6)
+
+
 def test_in_json_the_gate_comes_after_the_first_key(folder):
     """With a schema the option is the value of the first key, even where the key itself is an option."""
     schema = JsonSchema(text='{"type":"object","properties":{"Y":{"enum":["Y","N"]}},"required":["Y"],"additionalProperties":false}')

@@ -8,7 +8,7 @@ import pytest
 from graphrag_local.engine.base import Choice, Gate, ModelCard, Reply
 from graphrag_local.engine.ledgered import Ledgered
 from graphrag_local.engine.scripted import ScriptedEngine
-from graphrag_local.errors import EngineUnreachable, ReplyInvalid
+from graphrag_local.errors import EngineUnreachable, ReplyInvalid, StorageError
 from graphrag_local.records import Usage
 from tests.engine.tools import TITLE, MemoryLedger, all_of, ask_for, said_by
 
@@ -38,7 +38,7 @@ def test_a_reply_is_paid_for_once():
     assert (first.replayed, second.replayed, second.usage) == (False, True, Usage())
     assert (replaying.meter.total, replaying.meter.replayed) == (Usage(), 1)
     row = next(iter(ledger.rows.values()))
-    assert (row.outcome, row.documents, row.prompt_tokens, row.purpose) == ("ok", ("d1", "d2"), 10, "extract")
+    assert (row.outcome, row.groups, row.prompt_tokens, row.purpose) == ("ok", (("d1", "d2"),), 10, "extract")
 
 
 def test_only_the_log_probabilities_that_decide_are_kept():
@@ -188,6 +188,81 @@ def test_the_reply_is_durable_before_it_is_used():
     said_by(Ledgered(ScriptedEngine(lambda _: "ok"), Slow()), ask_for())
     order.append("used")
     assert order == ["kept", "used"]
+
+
+def test_whoever_asks_the_same_is_linked_to_the_reply():
+    """A replay for other documents is a missing link until it is saved; one for known documents is none, and saving writes once."""
+
+    class Counting(MemoryLedger):
+        links = 0
+
+        async def link(self, groups):
+            self.links += 1
+            await super().link(groups)
+
+    ledger = Counting()
+    first = Ledgered(ScriptedEngine(lambda _: "ok"), ledger)
+    said_by(first, ask_for(documents=("b", "a", "b")), ask_for("Else.", documents=()), ask_for(documents=("a", "b")))
+    key, other = first.key(ask_for()), first.key(ask_for("Else."))
+    assert (first.used, first.missing_links) == ({key, other}, {})
+    assert ledger.rows[key].groups == (("a", "b"),)
+
+    second = Ledgered(ScriptedEngine(lambda _: "never"), ledger)
+    said_by(second, ask_for(documents=("c",)), ask_for(documents=("b", "a")), ask_for(documents=("c",)), ask_for("Else.", documents=("z", "y")))
+    assert (second.used, second.missing_links) == ({key, other}, {key: {("c",)}, other: {("y", "z")}})
+    assert ledger.rows[key].groups == (("a", "b"),)
+    asyncio.run(second.save_links())
+    asyncio.run(second.save_links())
+    assert (second.missing_links, ledger.links) == ({}, 1)
+    assert (ledger.rows[key].groups, ledger.rows[other].groups) == ((("a", "b"), ("c",)), (("y", "z"),))
+
+    third = Ledgered(ScriptedEngine(lambda _: "never"), ledger)
+    said_by(third, ask_for(documents=("c",)), ask_for(documents=("b", "a")))
+    asyncio.run(third.save_links())
+    assert (third.used, third.missing_links, ledger.links) == ({key}, {}, 1)
+
+
+def test_those_who_waited_for_another_documents_reply_are_linked():
+    """Equal prompts of several documents in flight at once are one call, and a link each; an unusable reply is linked and in use as well."""
+    ledger = MemoryLedger()
+    engine = Ledgered(ScriptedEngine(lambda _: reply("", "stop"), latency_s=0.01), ledger)
+    errors = asyncio.run(all_of(engine, [ask_for(constraint=TITLE, documents=(f"d{n}",)) for n in range(3)]))
+    assert [type(error) for error in errors] == [ReplyInvalid] * 3
+    assert engine.used == set(ledger.rows)
+    asyncio.run(engine.save_links())
+    assert [row.groups for row in ledger.rows.values()] == [(("d0",), ("d1",), ("d2",))]
+
+
+def test_links_that_could_not_be_saved_are_missing_still():
+    """When writing the links fails, the next saving tries them again, with those that came meanwhile."""
+
+    class Failing(MemoryLedger):
+        async def link(self, groups):
+            said = await engine.generate(ask_for(documents=("late",)))
+            assert said.replayed
+            if len(engine.missing_links[key]) == 3:
+                raise StorageError("the disk is full")
+            await super().link(groups)
+
+    ledger = Failing()
+    engine = Ledgered(ScriptedEngine(lambda _: "ok"), ledger)
+    key = engine.key(ask_for())
+    said_by(engine, *(ask_for(documents=(name,)) for name in "abc"))
+    with pytest.raises(StorageError):
+        asyncio.run(engine.save_links())
+    assert engine.missing_links == {key: {("b",), ("c",), ("late",)}}
+    engine.missing_links[key] -= {("late",), ("c",)}
+    asyncio.run(engine.save_links())
+    assert engine.missing_links == {key: {("late",)}}
+    assert ledger.rows[key].groups == (("a",), ("b",))
+
+
+def test_without_a_ledger_nothing_is_remembered():
+    """An engine for questions, which nothing is kept of, does not grow with them."""
+    engine = Ledgered(ScriptedEngine(lambda _: "ok"), None)
+    said_by(engine, ask_for(documents=("a",)), ask_for(documents=("b",)))
+    asyncio.run(engine.save_links())
+    assert (engine.used, engine.missing_links) == (set(), {})
 
 
 def test_costs_are_told_by_purpose():

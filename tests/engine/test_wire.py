@@ -13,7 +13,7 @@ from graphrag_local.engine.wire import (
     GateReader,
     fault_of,
     finish_of,
-    first_share,
+    gate_value,
     outermost_json,
     retry_after,
     said,
@@ -150,8 +150,16 @@ def test_finish_reasons():
 def test_the_share_of_the_first_option_sums_its_spellings():
     """Tokens that are an option after blanks and quotes are stripped count for it; others count for nothing."""
     p = {"Y": math.log(0.3), ' "Y': math.log(0.1), "N": math.log(0.1), "Yes": math.log(0.5)}
-    assert first_share(("Y", "N"), p) == pytest.approx(0.8)
-    assert first_share(("Y", "N"), {"Z": 0.0}) is None
+    assert gate_value(Gate(), p) == pytest.approx(0.8)
+    assert gate_value(Gate(), {"Z": 0.0}) is None
+
+
+def test_a_gate_with_worths_gives_their_expectation():
+    """A grade is the mean of the grades by their probabilities, not the likeliest one."""
+    gate = Gate(options=("0", "1", "5"), worths=(0.0, 1.0, 5.0))
+    p = {"0": math.log(0.4), "1": math.log(0.2), " 5": math.log(0.2), "9": math.log(0.2)}
+
+    assert gate_value(gate, p) == pytest.approx((0.2 + 5 * 0.2) / 0.8)
 
 
 def read(constraint, *tokens):

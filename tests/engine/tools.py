@@ -4,7 +4,8 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -90,7 +91,13 @@ class MemoryLedger:
     async def put(self, row: LedgerRow) -> None:
         """Keep a row."""
         await asyncio.sleep(0)
-        self.rows[row.key] = row
+        known = self.rows[row.key].groups if row.key in self.rows else ()
+        self.rows[row.key] = replace(row, groups=tuple(sorted({*known, *row.groups})))
+
+    async def link(self, groups: Mapping[str, Iterable[tuple[str, ...]]]) -> None:
+        """Add groups to rows."""
+        for key, more in groups.items():
+            self.rows[key] = replace(self.rows[key], groups=tuple(sorted({*self.rows[key].groups, *more})))
 
 
 class RawServer:

@@ -21,7 +21,7 @@ from typing import Any
 from tests.modelserver.prompts import Prompt
 from tests.modelserver.sizes import TokenCount
 
-WORK = ("extract", "describe", "report", "answer", "embed")
+WORK = ("extract", "describe", "report", "answer", "support", "embed")
 PURPOSES = (*WORK, "models", "health", "tokenize", "probe")
 TOP_KEYS = frozenset(
     "about note rules timeline fixtures fixture_pattern fixture_filter raw_json_strings window_tokens over_window embed_limit_tokens count "

@@ -6,21 +6,22 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from graphrag_local import indexing
+from graphrag_local.answers import Answer
 from graphrag_local.engine.base import Choice, Embedder, Engine, Grammar, JsonSchema, Model, ModelCard, Reply, Request
 from graphrag_local.engine.embed import NoEmbedder
 from graphrag_local.engine.ledgered import Ledgered, Meter
 from graphrag_local.engine.scripted import ScriptedEngine
 from graphrag_local.flow import Silent
-from graphrag_local.indexing import Indexed
+from graphrag_local.indexing import Indexed, Order
 from graphrag_local.pipeline import Run, build
 from graphrag_local.project import ProjectFolder, open_project
 from graphrag_local.prompting import load_all
 from graphrag_local.query.ask import ask
-from graphrag_local.records import Answer
 from graphrag_local.store.reading import StoredIndex
 from graphrag_local.tokens import TokenCounter
 from graphrag_local.wiring import UNUSABLE, ModelSide
@@ -165,11 +166,11 @@ def model_of(engine: Engine, counter: TokenCounter | None = None) -> Model:
 
 @contextmanager
 def _side(engine: Engine, counter: TokenCounter, embedder: Embedder):
-    async def opened(project, ledger, say, *, retry_failed=False):
+    async def opened(project, ledger, say, *, retry_failed=False, around=None):
         meter = Meter()
-        ledgered = Ledgered(engine, ledger, UNUSABLE if retry_failed else frozenset(), meter)
-        model = Model(generate=ledgered.generate, card=engine.card, counter=counter)
-        return ModelSide(model=model, embedder=embedder, engine=ledgered, meter=meter, kind="scripted")
+        ledgered = Ledgered(around(engine) if around else engine, ledger, UNUSABLE if retry_failed else frozenset(), meter)
+        model = Model(generate=ledgered.generate, card=engine.card, counter=counter, recall=ledgered.recall)
+        return ModelSide(model=model, embedder=embedder, ledgered=ledgered, meter=meter, kind="scripted")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(indexing, "open_model_side", opened)
@@ -182,12 +183,12 @@ def index(
     *,
     counter: TokenCounter | None = None,
     embedder: Embedder | None = None,
-    retry_failed: bool = False,
-    accept_missing: bool = False,
+    progress: Quiet | None = None,
+    **order: Any,
 ) -> Indexed:
-    """One `index` of a project."""
+    """One `index` of a project; `order` are the fields of an `Order`."""
     with _side(engine or scripted(), counter or Characters(), embedder or NoEmbedder()):
-        return asyncio.run(indexing.run_index(project, lambda usage, log: Quiet(), retry_failed=retry_failed, accept_missing=accept_missing))
+        return asyncio.run(indexing.run_index(project, lambda usage, log: progress or Quiet(), Order(**order)))
 
 
 def in_memory(project: ProjectFolder, engine: Engine) -> MemoryIndex:
@@ -207,7 +208,7 @@ def in_memory(project: ProjectFolder, engine: Engine) -> MemoryIndex:
         replayed=lambda: 0,
         wasted=lambda: 0,
     )
-    snapshot = asyncio.run(build(run, ())).snapshot
+    snapshot = asyncio.run(build(run)).snapshot
     tables = ("documents", "chunks", "entities", "relationships", "claims", "communities", "reports", "mentions")
     return MemoryIndex(rows={name: list(getattr(snapshot, name)) for name in tables})
 

@@ -224,7 +224,7 @@ def test_a_model_that_answers_nothing_does_not_replace_the_index(tmp_path):
     other = project_of(tmp_path, collection(), *SIZES, "extraction.max_relationships=7")  # asks anew
 
     with pytest.raises(GraphragError, match=r"Nothing of \d+ chunks could be extracted .*; the index stays as it was"):
-        index(other, scripted(lambda request: "nonsense"))
+        index(other, scripted(lambda request: "nonsense"), yes=True)
 
     assert before
     assert names(other) == before

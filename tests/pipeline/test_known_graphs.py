@@ -109,7 +109,7 @@ def test_shuffled_records_give_the_same_communities(tmp_path):
         dice = random.Random(seed)
         dice.shuffle(entities)
         dice.shuffle(edges)
-        assert set(build_communities(entities, edges, project.settings.communities)) == expected
+        assert set(build_communities(entities, edges, project.settings.communities, None).communities) == expected
 
 
 def test_another_seed_is_another_setting(tmp_path):

@@ -31,7 +31,7 @@ def write_on_first_use(project: ProjectFolder, made: Indexed) -> tuple[Report, .
     written = asyncio.run(
         write_reports(
             snapshot.communities, snapshot.entities, snapshot.relationships, snapshot.claims, snapshot.mentions, model_of(scripted()),
-            PROMPTS["report"], project.settings.reports, previous={}, progress=Silent(), limit=4,
+            PROMPTS["report"], project.settings.reports, previous=(), progress=Silent(), limit=4,
             only={community.id for community in snapshot.communities if not community.parent_id},
         )
     )  # fmt: skip
@@ -70,20 +70,19 @@ def test_a_report_written_on_first_use_is_kept_by_the_next_index(asked_about):
     assert kept(project) == set(reports)
 
 
-def test_only_what_changed_loses_its_report(asked_about):
-    """An edit in one group takes that group's report away; the others keep theirs, without a call for any report."""
+def test_only_what_changed_makes_its_report_stale(asked_about):
+    """An edit in one group leaves that group's report behind the times, and marked so; the others keep theirs, without a call for any report."""
     project, reports = asked_about
     path = project.input_root / "Bo.txt"
     path.write_text(path.read_text() + "Bo0x knows Bo9x (4).\n")
     engine = scripted()
     index(project, engine)
     with opened(project) as stored:
-        changed = {community.id for community in stored.communities() if len(community.member_ids) == 6}
+        (changed,) = {community.id for community in stored.communities() if len(community.member_ids) == 6}
 
     assert {request.purpose for request in engine.history} == {"extract"}
-    assert len(kept(project)) == 2
-    assert kept(project) < set(reports)
-    assert not changed & {report.community_id for report in kept(project)}
+    assert len(kept(project) & set(reports)) == 2
+    assert {report.community_id for report in kept(project) if report.stale} == {report.community_id for report in kept(project) - set(reports)} == {changed}
 
 
 def test_a_deleted_document_takes_its_reports_along(asked_about):
@@ -100,7 +99,7 @@ def test_a_deleted_document_takes_its_reports_along(asked_about):
 def test_another_model_keeps_no_report(asked_about, other):
     """A report is not taken for one of a model that did not write it."""
     project, _ = asked_about
-    index(project, scripted(scribe, replace(CARD, **other)))
+    index(project, scripted(scribe, replace(CARD, **other)), yes=True)
 
     assert kept(project) == set()
 

@@ -4,6 +4,7 @@ import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from graphrag_local import prompting
 from graphrag_local.engine.base import Grammar, JsonSchema, Request
@@ -13,6 +14,8 @@ from graphrag_local.reports.context import Budget
 from graphrag_local.settings import ReportSettings
 
 PROMPT = prompting.load("report")
+
+Graph = tuple[list[Entity], list[Relationship], list[Claim], list[Community]]
 
 
 def entity(name: str, description: str = "", kind: str = "person") -> Entity:
@@ -68,6 +71,19 @@ def circle(prefix: str, number: int, description: str = "A person of the valley.
     """Entities joined in a ring."""
     people = [entity(f"{prefix} {index}", description) for index in range(number)]
     return people, [edge(a, b, f"{a.name} knows {b.name}.") for a, b in zip(people, people[1:] + people[:1], strict=True) if a.id != b.id]
+
+
+def with_words(graph: Graph, name: str, words: str) -> Graph:
+    """The graph with another description of one entity."""
+    return [replace(person, description=words) if person.name == name else person for person in graph[0]], *graph[1:]
+
+
+def without(graph: Graph, *names: str) -> Graph:
+    """The graph without some entities; communities keep their ids."""
+    gone = {person.id for person in graph[0] if person.name in names}
+    rows = [replace(row, member_ids=tuple(member for member in row.member_ids if member not in gone)) for row in graph[3]]
+    edges = [tie for tie in graph[1] if not gone & {tie.source_id, tie.target_id}]
+    return [person for person in graph[0] if person.id not in gone], edges, [], rows
 
 
 def budget(tokens: int = 8000, findings: int = 10) -> Budget:

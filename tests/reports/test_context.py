@@ -61,13 +61,13 @@ def test_only_edges_inside_count_and_a_hub_elsewhere_changes_nothing():
 
 
 def test_edges_come_by_combined_degree_within_the_community():
-    """The edge of the two best connected members comes first, when it does not all fit it alone stays."""
+    """The edge of the two best connected members comes first, whatever the weights; when it does not all fit it alone stays."""
     hub, second, *rest = people = [entity(f"Q{n}") for n in range(6)]
-    edges = [edge(second, rest[0], "side", 9.0)] + [edge(hub, one, "rim") for one in rest] + [edge(hub, second, "core", 2.0)]
+    edges = [edge(second, one, "side", 9.0) for one in rest[:2]] + [edge(hub, one, "rim", 5.0) for one in rest] + [edge(hub, second, "core")]
     whole = text_of(people, edges)
     short = text_of(people, edges, limit=budget(70))
 
-    assert [line.split(": ")[1] for line in whole.text.splitlines() if line.startswith("K")] == ["core", *["rim"] * 4, "side"]
+    assert [line.split(": ")[1] for line in whole.text.splitlines() if line.startswith("K")] == ["core", *["rim"] * 4, "side", "side"]
     assert "core" in short.text
     assert short.left_out == len(people) + len(edges) - len(short.ids)
 
@@ -216,3 +216,132 @@ def test_a_context_keeps_its_budget_and_accounts_for_every_member(seed, size, to
         covered = {m for part in parts if part.id in reports and reports[part.id].title in found.text for m in part.member_ids}
         missing = set(row.member_ids) - set(found.ids.values()) - covered
         assert len(missing) <= found.left_out
+
+
+def test_renumbering_changes_no_other_line():
+    """A record that comes in and takes the first short ids leaves every other line its digest."""
+    people, edges = circle("P", 6)
+    hub = entity("Hub", "Knows everybody.")
+    before = text_of(people, edges)
+    after = text_of([*people, hub], [*edges, *(edge(hub, one, f"meets {one.name}") for one in people)])
+
+    assert after.ids["E1"] != before.ids["E1"]
+    assert {line.digest for line in before.lines} < {line.digest for line in after.lines}
+    assert len(before.lines) == len(before.text.splitlines())
+    assert [line.tokens for line in after.lines if line.digest == before.lines[0].digest] == [before.lines[0].tokens]
+
+
+def test_another_description_of_one_member_is_one_other_line():
+    """An edit changes the line of the record that it is about, in its place."""
+    people, edges = circle("P", 6)
+    edited = [replace(one, description="Moved away.") if one is people[3] else one for one in people]
+    before, after = text_of(people, edges, claims=[claim(people[0], "c")]), text_of(edited, edges, claims=[claim(people[0], "c")])
+    other = [number for number, (a, b) in enumerate(zip(before.lines, after.lines, strict=True)) if a != b]
+
+    assert len(other) == 1
+    assert "Moved away." in after.text.splitlines()[other[0]]
+    assert before.fingerprint != after.fingerprint
+
+
+def test_the_same_words_about_others_are_another_line():
+    """Two connections in the same words are told apart by their ends."""
+    found = text_of([ANN, BO, CY], [edge(ANN, BO, "trade"), edge(BO, CY, "trade")])
+
+    assert len({line.digest for line in found.lines}) == len(found.lines) == 5
+
+
+def test_the_strength_of_a_connection_alone_changes_nothing():
+    """An edge that is told again in the same words weighs more, and the context is the same."""
+    people, edges = circle("P", 8)
+    stronger = [replace(one, weight=float(number + 1)) for number, one in enumerate(edges)]
+
+    assert text_of(people, stronger, limit=budget(300)) == text_of(people, edges, limit=budget(300))
+
+
+def test_claims_under_other_ids_keep_their_place():
+    """Claims get other ids when their chunk is edited; their lines and the text stay."""
+    claims = [claim(ANN, f"Ann did {n}.") for n in range(8)]
+    moved = [replace(one, id=one.id[::-1]) for one in claims]
+
+    assert text_of([ANN, BO], [], claims=moved).text == text_of([ANN, BO], [], claims=claims).text
+
+
+@effort(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 40), st.integers(200, 3000))
+def test_an_edit_changes_the_contexts_of_those_who_have_it_only(seed, size, tokens):
+    """Whatever is edited: communities without it keep their context to the letter, documents and counts included."""
+    people, edges, claims, rows = random_graph(seed, size)
+    chosen = random.Random(seed).choice(people)
+    edited = [replace(one, description="Edited.", name="Else", type="geo", degree=7) if one is chosen else one for one in people]
+    mentions = [mention(one, f"d{number % 5}") for number, one in enumerate(people)]
+    fewer = [one for one in edges if chosen.id not in (one.source_id, one.target_id)]
+    before, after = Elements(people, edges, claims, mentions), Elements(edited, fewer, claims, mentions)
+    for row in rows:
+        if chosen.id not in row.member_ids:
+            found = [build_context(row, [], {}, elements, budget(tokens)) for elements in (before, after)]
+            assert found[0] == found[1]
+
+
+def test_what_communities_and_reports_are_called_is_in_no_fingerprint():
+    """Other ids of the community, its parts and their reports give the same context, also where two parts are of one size."""
+    (left, left_edges), (right, right_edges) = circle("Left", 6, "l" * 80), circle("Rest", 6, "r" * 80)
+    elements = Elements([*left, *right], [*left_edges, *right_edges])
+    root, *parts = tree([left, right])
+    reports = {part.id: report_about(part, [part.member_ids[0]]) for part in parts}
+    found = build_context(root, parts, reports, elements, budget(600))
+    others = [replace(part, id=str(9 - number)) for number, part in enumerate(sorted(parts, key=lambda part: part.id))]
+    parts = sorted(parts, key=lambda part: part.id)
+    renamed = {other.id: replace(reports[part.id], id="r", community_id=other.id) for part, other in zip(parts, others, strict=True)}
+    again = build_context(replace(root, id="c", child_ids=()), others, renamed, elements, budget(600))
+
+    assert len(found.parts) == 2
+    assert (again.text, again.fingerprint, again.lines) == (found.text, found.fingerprint, found.lines)
+
+
+def test_a_part_brings_in_the_documents_that_its_report_was_written_from():
+    """Where an older report stands for a part, what it saw counts, also what speaks of no member any more; a part that stands as elements brings none."""
+    root, parts, reports, elements = two_parts()
+    older = {key: replace(report, documents=("old", key)) for key, report in reports.items()}
+    found = build_context(root, parts, older, elements, budget(1300))
+
+    assert found.parts == (parts[0].id,)
+    assert found.documents == tuple(sorted(("old", parts[0].id)))
+    assert build_context(root, parts, older, elements, budget(20)).documents == ()  # no heading has room
+
+
+def test_a_part_cites_and_misses_nothing_outside_the_whole():
+    """A source, or an untold entity, of an older report that belongs elsewhere by now is not in the parent's context."""
+    root, parts, reports, elements = two_parts()
+    stranger = entity("Stranger")
+    elements = Elements([*elements.entities.values(), stranger], elements.relationships.values())
+    report = reports[parts[0].id]
+    (finding,) = report.findings
+    older = replace(report, findings=(replace(finding, sources=(stranger.id, *finding.sources)),), untold=(stranger.id,))
+    found = build_context(root, parts, {**reports, parts[0].id: older}, elements, budget(1300))
+
+    assert found == build_context(root, parts, reports, elements, budget(1300))
+
+
+def test_the_lines_of_a_context_with_parts_are_all_there():
+    """A part is a line for its heading and summary and one for each finding; a finding in other words is another line."""
+    root, parts, reports, elements = two_parts()
+    found = build_context(root, parts, reports, elements, budget(1300))
+    other = replace(reports[parts[0].id], findings=(replace(reports[parts[0].id].findings[0], explanation="Another."),))
+    changed = build_context(root, parts, {**reports, parts[0].id: other}, elements, budget(1300))
+
+    assert len(found.lines) == sum(bool(line) for line in found.text.splitlines()) - 1  # the summary goes with its heading
+    assert [a == b for a, b in zip(found.lines, changed.lines, strict=True)] == [True, False, *[True] * (len(found.lines) - 2)]
+
+
+def test_renumbering_changes_no_line_of_a_part():
+    """A finding keeps its line where an earlier one cites more, so that its own ids are others."""
+    root, parts, reports, elements = two_parts()
+    first = reports[parts[0].id]
+    another = next(member for member in parts[0].member_ids if member not in first.findings[0].sources)
+    longer = replace(first, findings=(replace(first.findings[0], sources=(another, *first.findings[0].sources)),))
+    before = build_context(root, parts, reports, elements, budget(600))
+    after = build_context(root, parts, {**reports, parts[0].id: longer}, elements, budget(600))
+
+    assert "[E2] Finding 0." in before.text
+    assert "[E3] Finding 0." in after.text
+    assert [line.digest for line in after.lines] == [line.digest for line in before.lines]

@@ -36,14 +36,13 @@ class Counting(Silent):
         self.failed += failed
 
 
-def run(graph, model: Model | None = None, *, previous=None, only=None, progress=None, limit=8, **values: object) -> ReportsResult:
+def run(graph, model: Model | None = None, *, previous=(), only=None, progress=None, limit=8, **values: object) -> ReportsResult:
     """The reports of a graph of (entities, edges, claims, communities)."""
     people, edges, claims, rows = graph
-    kept = {report.fingerprint: report for report in previous or ()}
     return asyncio.run(
         write_reports(
             rows, people, edges, claims, [], model or model_of(valid_reply), PROMPT, settings(**values),
-            previous=kept, progress=progress or Silent(), limit=limit, only=only,
+            previous=previous, progress=progress or Silent(), limit=limit, only=only,
         )
     )  # fmt: skip
 

@@ -16,8 +16,9 @@ import pytest
 from graphrag_local.errors import IndexCorrupt, IndexMismatch, IndexMissing, StorageError
 from graphrag_local.records import Chunk, Document
 from graphrag_local.store.files import files_under
-from graphrag_local.store.generations import collect, current_id, generation_ids, list_generations, open_current, verify
+from graphrag_local.store.generations import collect, current_id, generation_ids, open_current, verify
 from graphrag_local.store.lance import Tables
+from graphrag_local.store.listing import list_generations
 from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.manifest import FORMAT
 from graphrag_local.store.publish import content_digest

@@ -19,13 +19,13 @@ from graphrag_local.store.generations import (
     collect,
     current_id,
     generation_ids,
-    list_generations,
     open_current,
     open_generation,
     rollback_to,
     verify,
 )
 from graphrag_local.store.lance import Tables
+from graphrag_local.store.listing import list_generations
 from graphrag_local.store.lock import BuildLock, holder
 from graphrag_local.store.manifest import FORMAT
 from graphrag_local.store.publish import content_digest, publish
@@ -100,7 +100,7 @@ def test_unchanged_tables_are_the_same_files(tmp_path):
     parent.close()
     linked = {path.split("/")[0] for path in after if path in before and after[path][0] == before[path][0]}
     new = {path.split("/")[0] for path in after if path not in before or after[path][0] != before[path][0]}
-    assert linked == {f"{name}.lance" for name in ("entities", "relationships", "claims", "communities", "reports", "failures")}
+    assert linked == {f"{name}.lance" for name in TABLES if name not in ("documents", "chunks", "mentions")}
     assert new == {"documents.lance", "chunks.lance", "mentions.lance", "anchor.json", "manifest.json"}
     assert same(read(tmp_path), small(1))
 
@@ -201,6 +201,7 @@ def test_rolling_back_moves_the_pointer(tmp_path):
 def test_files_are_hashed_once(tmp_path, monkeypatch):
     """The second opening of an unchanged generation hashes nothing, and of the next generation only what is not linked."""
     hashed: list[str] = []
+
     def counting(path: Path) -> str:
         hashed.append(path.as_posix())
         return files.sha256_of(path)

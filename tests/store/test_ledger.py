@@ -13,8 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from graphrag_local.errors import IndexBusy, IndexCorrupt, IndexMismatch, StorageError
+from graphrag_local.ids import digest_of
 from graphrag_local.records import LedgerRow
-from graphrag_local.store.ledger import SCHEMA, Ledger
+from graphrag_local.store.ledger import Ledger
+from graphrag_local.store.ledger_schema import SCHEMA
 from tests.store.tools import child, little_disk, reply, values
 
 
@@ -37,13 +39,14 @@ def put(ledger: Ledger, *rows: LedgerRow) -> None:
 @given(row=values(LedgerRow))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_reply_comes_back_as_it_was(ledger, row):
-    """Any row is the same when it is read, of the same types, and an unknown key has none."""
+    """Any row is the same when it is read, of the same types, its groups sorted and without repetition, and an unknown key has none."""
     row = dataclasses.replace(row, key=os.urandom(16).hex(), outcome="ok")
+    groups = tuple(sorted({tuple(sorted(set(group))) for group in row.groups if group}))
     assert ledger.get(row.key) is None
     put(ledger, row)
-    assert ledger.get(row.key) == row
+    assert ledger.get(row.key) == dataclasses.replace(row, groups=groups)
     assert list(map(type, dataclasses.astuple(ledger.get(row.key)))) == list(map(type, dataclasses.astuple(row)))
-    assert ledger.documents_of(row.key) == row.documents
+    assert ledger.verify() == []
 
 
 def test_a_reply_that_is_no_proper_text_is_kept(ledger):
@@ -84,10 +87,11 @@ def test_puts_share_commits(ledger):
 
 
 def test_what_is_usable_is_not_replaced(ledger):
-    """A reply that cannot be used gives way to a later one, a usable one stays."""
+    """A reply that cannot be used gives way to a later one, a usable one stays; the groups of all who asked are known."""
     for outcome, text in [("cut_off", ""), ("loop", ""), ("ok", "first"), ("ok", "second"), ("invalid", "")]:
-        put(ledger, reply(1, outcome=outcome, text=text, documents=(outcome, text)))
-    assert ledger.get(reply(1).key) == reply(1, text="first", documents=("ok", "first"))
+        put(ledger, reply(1, outcome=outcome, text=text, groups=((outcome, text or "none"),)))
+    groups = (("cut_off", "none"), ("first", "ok"), ("invalid", "none"), ("loop", "none"), ("ok", "second"))
+    assert ledger.get(reply(1).key) == reply(1, text="first", groups=groups)
     put(ledger, reply(2, outcome="thinking", text=""))
     assert ledger.counts() == {"replies": 2, "vectors": 0, "damaged": 0, "ok": 1, "thinking": 1}
 
@@ -181,32 +185,21 @@ def test_no_cursor_leaves_the_writing_thread(ledger):
     class Watched(Ledger):
         """Keeps what the writing thread hands back."""
 
-        def _submit(self, job):
-            handed.append(super()._submit(job))
+        def _submit(self, job, **more):
+            handed.append(super()._submit(job, **more))
             return handed[-1]
 
     async def run(watched: Ledger) -> None:
         await watched.put_vectors("one", {"h": [0.5]})
         await watched.put(reply(1))
+        await watched.link({reply(1).key: [("d2",)]})
 
     with Watched.open(ledger.path.with_name("watched.sqlite")) as watched:
         asyncio.run(run(watched))
-        watched.delete_replies_of("d1")
+        watched.sweep(["d1", "d2"], [])
+        watched.drop_vectors([])
 
-    assert [type(future.result()) for future in handed] == [type(None), type(None), int]
-
-
-def test_replies_of_a_document_can_be_deleted_without_a_trace(ledger):
-    """Deleting the replies that saw a document removes them from every byte of the ledger's files, and leaves the others."""
-    secret = "QUILL-HARROW-" + "9" * 20
-    put(ledger, *(reply(n, text=f"{secret} {n}", documents=("gone", "other")) for n in range(50)), *map(reply, range(100, 110)))
-    folder = ledger.path.parent
-    assert any(secret.encode() in file.read_bytes() for file in folder.iterdir())
-    assert ledger.delete_replies_of("gone") == 50
-    assert ledger.delete_replies_of("gone") == 0
-    assert [file.name for file in folder.iterdir() if secret.encode() in file.read_bytes()] == []
-    assert ledger.counts()["replies"] == 10
-    assert ledger.documents_of(reply(1).key) == ()
+    assert [type(future.result()).__name__ for future in handed] == ["NoneType"] * 3 + ["Swept", "NoneType", "int", "NoneType"]
 
 
 def test_a_flipped_bit_counts_as_no_reply(tmp_path):
@@ -231,26 +224,29 @@ def test_a_flipped_bit_counts_as_no_reply(tmp_path):
 
 
 def test_random_damage_never_gives_another_reply(tmp_path):
-    """Whatever bit of the file is flipped, a reply is the one that was put, or absent, or the damage is an error that says what to do."""
+    """Whatever bit of the file is flipped, a reply is the one that was put, or absent, or the damage is an error that says what to do; links tell."""
     path, chance = tmp_path / "ledger.sqlite", random.Random(5)
+    rows = [reply(n, key=digest_of(str(n)), text=f"réply {n} " * 20, groups=((digest_of("d", str(n % 7)),),)) for n in range(100)]
     with Ledger.open(path) as ledger:
-        put(ledger, *(reply(n, text=f"réply {n} " * 20) for n in range(100)))
+        put(ledger, *rows)
     good = path.read_bytes()
     noticed: list[str] = []
-    for _ in range(60):
+    for _ in range(90):
         raw = bytearray(good)
         raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
         path.write_bytes(raw)
         try:
             with Ledger.open(path) as ledger:
-                found = [ledger.get(reply(n).key) for n in range(100)]
-                noticed += ledger.verify()[:1]
-            assert all(row in (None, reply(n, text=f"réply {n} " * 20)) for n, row in enumerate(found))
+                found = [ledger.get(row.key) for row in rows]
+                problems = ledger.verify()
+            noticed += problems[:1]
+            assert all(row is None or dataclasses.replace(row, groups=was.groups) == was for row, was in zip(found, rows, strict=True))
+            assert problems or found == rows
         except (IndexCorrupt, IndexMismatch, StorageError) as error:
             noticed.append(error.hint)
         for beside in ("-wal", "-shm"):
             path.with_name(path.name + beside).unlink(missing_ok=True)
-    assert len(noticed) > 10
+    assert len(noticed) > 15
     assert all(noticed)
 
 

@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 
 from graphrag_local.ids import digest_of
 from graphrag_local.records import (
+    AnchorCommunity,
+    AnchorEdge,
     Chunk,
     Claim,
     Community,
+    ContextLine,
     Cut,
     Document,
     Dropped,
@@ -97,7 +100,7 @@ def small(version: int = 0, documents: int = 3, *, dimension: int = DIMENSION) -
     report = Report(
         id=digest_of("report"), community_id=community.id, fingerprint=digest_of("x"), title="The mill", summary="A mill.", rating=5.0,
         rating_explanation="It runs.", findings=(Finding(summary="Runs", explanation="It runs.", sources=(edge.id,)),),
-        dropped=(Dropped(what="a finding", reason="It cites nothing."),),
+        dropped=(Dropped(what="a finding", reason="It cites nothing."),), documents=(docs[0].id,), context=(ContextLine(digest=digest_of("l"), tokens=7),),
     )  # fmt: skip
     claim = Claim(
         id=digest_of("claim"), subject_id=low, object_id="", type="FACT", status="TRUE", period="", description="It runs.",
@@ -107,6 +110,8 @@ def small(version: int = 0, documents: int = 3, *, dimension: int = DIMENSION) -
     return Snapshot(
         documents=tuple(docs), chunks=tuple(chunks), mentions=tuple(mentions), entities=tuple(entities), relationships=(edge,), claims=(claim,),
         communities=(community,), reports=(report,), failures=(Failed(stage="documents", input_id="", input="notes/bad.txt", reason="It is empty."),),
+        anchor_communities=(AnchorCommunity(id=community.id, first_level=0, last_level=0, parent_id="", member_ids=(low, high)),),
+        anchor_edges=(AnchorEdge(source_id=low, target_id=high, weight=5.0),),
         vectors=tuple(vector(kind, id_, text, dimension) for kind, id_, text in owners) if dimension else (), dimension=dimension,
     )  # fmt: skip
 
@@ -121,7 +126,7 @@ def reply(number: int, **changes: Any) -> LedgerRow:
     """The ledger row of one reply."""
     row = LedgerRow(
         key=f"{number:032x}", purpose="extract", model="fake", revision="1", outcome="ok", text=f"reply {number}", gate=None, logprobs="",
-        prompt_tokens=10, cached_tokens=0, completion_tokens=5, seconds=0.5, documents=(f"d{number % 7}",),
+        prompt_tokens=10, cached_tokens=0, completion_tokens=5, seconds=0.5, groups=((f"d{number % 7}",),),
     )  # fmt: skip
     return dataclasses.replace(row, **changes)
 

@@ -1,0 +1,122 @@
+"""`forget`: remove documents and all that came from them, with a receipt."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphrag_local.cli.options import HERE, AsJson, Overrides, ask, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphrag_local.forgetting import Receipt
+
+NAME = "forget"
+LISTED = 12
+
+
+def run(
+    documents: Annotated[list[str], typer.Argument(metavar="DOC… [DIR]", help="Paths of documents; a folder or table stands for all in it.")],
+    directory: Annotated[Path, typer.Option("--project", "-p", metavar="DIR", help="Project folder.", show_default="the current folder")] = HERE,
+    keep_generations: Annotated[bool, typer.Option("--keep-generations", help="Leave older generations that hold them; the receipt names these.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Bring forgotten documents back: the next index reads them again.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Redo what changed settings, prompts or models ask for, without a question.")] = False,
+    allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Go on although most of the other documents are gone from the input.")] = False,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove documents and all that came from them, with a receipt.
+
+    Rows, vectors, descriptions, reports, replies, traces of questions and old versions go, and what is left is searched for their words. What other
+    documents say too stays; what was written from both is written anew. A document that is still in the input folder is left out from now on.
+    What else has changed in the input is brought up to date in the same run, and costs what it costs in `index`.
+
+    \b
+        graphrag-local forget letters/confidential.txt
+        graphrag-local forget letters/ --project my-project --json
+    """
+    import asyncio
+
+    from graphrag_local.cli.progress import Shown
+    from graphrag_local.cli.render import count, out, print_json, say
+    from graphrag_local.configuration import FILE_NAME
+    from graphrag_local.errors import Interrupted, UsageError
+    from graphrag_local.forgetting import run_bring_back, run_forget
+    from graphrag_local.project import open_project
+
+    names = [typed(name) for name in documents]
+    if directory == HERE and len(names) > 1 and (Path(names[-1], "index").is_dir() or Path(names[-1], FILE_NAME).is_file()):
+        directory = Path(names.pop())  # as the other commands take their project
+    project = open_project(directory, tuple(overrides or ()))
+    if undo:
+        number = run_bring_back(project, names)
+        if not number:
+            raise UsageError(f"None of {', '.join(names)} is forgotten.", hint="`index` names what it leaves out.")
+        if as_json:
+            print_json({"brought_back": number})
+        else:
+            say(out(), f"{count(number, 'document')} will be read again by the next index.")
+        return
+
+    def go(sure: bool) -> "Receipt":
+        return asyncio.run(run_forget(project, names, Shown, keep_generations=keep_generations, yes=sure, allow_empty=allow_empty))
+
+    try:
+        receipt = _confirmed(go, yes)
+    except KeyboardInterrupt:
+        hint = "They are left out from now on; the same command finishes the removal."
+        raise Interrupted("Interrupted: the documents are not removed completely yet.", hint=hint) from None
+    print_json(receipt.to_json()) if as_json else _show(receipt)
+    if not receipt.clean:
+        raise typer.Exit(1)
+    if receipt.indexed.built.snapshot.failures:
+        raise typer.Exit(3)
+
+
+def _confirmed(go: "Callable[[bool], Receipt]", yes: bool) -> "Receipt":
+    """A run; where a change needs a yes, whoever sits at the terminal is asked first."""
+    from graphrag_local.errors import NotConfirmed
+
+    try:
+        return go(yes)
+    except NotConfirmed as question:
+        ask(question)
+        return go(True)
+
+
+def _show(receipt: "Receipt") -> None:
+    from graphrag_local.cli.render import count, out, say
+
+    console = out()
+    say(console, f"forgotten: {', '.join(receipt.paths)}")
+    for what, rows in (("removed", receipt.removed), ("rewritten from what remains", receipt.rewritten)):
+        numbers = [f"{len(ids):,} {table}" for table, ids in rows.items() if ids]
+        say(console, f"{what}: {', '.join(numbers) or 'nothing'}")
+    say(console, f"{count(receipt.traces_removed, 'trace')} of questions removed")
+    say(console, f"{count(receipt.replies_removed, 'reply')} removed from the ledger; generations removed: {', '.join(receipt.generations_removed) or 'none'}")
+    say(console, f"digest before {receipt.digest_before or '-'}, now {receipt.digest_after} (generation {receipt.generation})")
+    if receipt.generations_kept:
+        say(console, f"STILL in generation {', '.join(receipt.generations_kept)}: kept, or being read now; run the same command again to remove them")
+    if receipt.rows_left or receipt.links_left:
+        say(console, f"LEFT: {count(receipt.rows_left, 'row')} and {count(receipt.links_left, 'link')} of the ledger still name them")
+    if receipt.found:
+        say(console, f"FOUND in {len(receipt.found):,} places of the index: {'; '.join(receipt.found[:LISTED])}")
+    if receipt.clean:
+        say(console, _proven(receipt))
+    if receipt.elsewhere:
+        say(console, f"not ours to remove, but their words are also in: {'; '.join(receipt.elsewhere[:LISTED])}")
+    if receipt.not_searched:
+        say(console, f"not searched, beside the input folder: {'; '.join(receipt.not_searched[:LISTED])}")
+    if receipt.still_in_input:
+        say(console, f"still in the input folder, and left out from now on: {', '.join(receipt.still_in_input)}")
+
+
+def _proven(receipt: "Receipt") -> str:
+    """What the search of a clean index has shown."""
+    from graphrag_local.cli.render import count
+
+    if not receipt.strings_sought:
+        return "none of its rows or replies is left; it has no words of its own to search for"
+    sought = count(receipt.strings_sought, "string")
+    return f"none of its rows or replies is left; sought {sought} of its own in every byte of the index and every version of every table: found none"

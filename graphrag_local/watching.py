@@ -1,0 +1,150 @@
+"""`index --watch`: follows the input folder, brings the index up to date after each change, and writes what reports are left when nothing happens."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+import watchfiles
+
+from graphrag_local.errors import GraphragError, IndexBusy, Interrupted, UsageError
+from graphrag_local.indexing import Indexed, MakeProgress, Order, run_index
+from graphrag_local.project import ProjectFolder
+
+LOOK_S = 1.0  # how often a folder that is not there, and a lock that is held, are looked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Seconds: `quiet_s` without a further change before a run starts, `idle_s` without any before the remaining reports are written (0: never).
+
+    `poll`: look at the files instead of being told by the system, for network folders that tell nothing.
+    """
+
+    quiet_s: float = 1.0
+    idle_s: float = 60.0
+    poll: bool = False
+
+
+async def watch(project: ProjectFolder, make: MakeProgress, order: Order, *, pace: Pace, say: Callable[[str], None], done: Callable[[Indexed], None]) -> NoReturn:
+    """Index now and after every change, until it is interrupted.
+
+    What keeps a run from being made (a server that is away, a full disk, most files gone) is said, and tried again at the next change and whenever
+    it is idle: nothing is lost. Wrong use and a question that needs a yes end it.
+    """
+    runs = _Runs(project, make, order, say, done)
+    changed = asyncio.Event()
+    follower = asyncio.create_task(_follow(project.input_root, project.index, pace, changed))
+    try:
+        await asyncio.sleep(0)  # what happens from here on is seen, also while the first run reads
+        while True:
+            changed.clear()
+            await runs.after_change()
+            while not await _happens(changed, follower, pace.idle_s):
+                await runs.when_idle()
+    finally:
+        follower.cancel()
+        await asyncio.gather(follower, return_exceptions=True)
+
+
+class _Runs:
+    """The runs of one watch, and what the last of them left to do."""
+
+    def __init__(self, project: ProjectFolder, make: MakeProgress, order: Order, say: Callable[[str], None], done: Callable[[Indexed], None]) -> None:
+        self._project, self._make, self._order, self._say, self._done = project, make, order, say, done
+        self._left_over = self._failed = False
+        self._said = ""
+
+    async def after_change(self) -> None:
+        """Bring the index up to date."""
+        indexed = await self._run(self._order)
+        if indexed is not None:  # wishes about the first run: a folder that is gone tomorrow is another matter
+            self._order = replace(self._order, retry_failed=False, repartition=False, allow_empty=False, yes=False)
+        self._left_over = indexed is not None and bool(indexed.built.without_report["unwritten"] + indexed.built.without_report["stale"])
+
+    async def when_idle(self) -> None:
+        """Try again what could not be done, else write the reports that are left, once after each change."""
+        if self._failed:
+            await self.after_change()
+        elif self._left_over:
+            self._left_over = False  # what cannot be written now waits for the next change
+            self._say("Nothing changes: the reports that are left are written.")
+            await self._run(replace(self._order, settle=True))
+
+    async def _run(self, order: Order) -> Indexed | None:
+        """One run; None, with a word, where it could not be made."""
+        while True:
+            try:
+                indexed = await run_index(self._project, self._make, order)
+            except (UsageError, Interrupted):
+                raise
+            except IndexBusy as error:
+                self._tell(f"{error} This run waits for it.")
+                await asyncio.sleep(LOOK_S)
+            except GraphragError as error:
+                self._tell(f"{error} {error.hint}".strip() + " The next change tries again.")
+                self._failed = True
+                return None
+            else:
+                self._said, self._failed = "", False
+                self._done(indexed)
+                return indexed
+
+    def _tell(self, text: str) -> None:
+        """Say it, unless it was the last thing that was said."""
+        if text != self._said:
+            self._say(text)
+        self._said = text
+
+
+async def _happens(changed: asyncio.Event, follower: asyncio.Task[None], idle_s: float) -> bool:
+    """Wait for a change, but no longer than `idle_s` (0: for ever): whether there was one. Raises what ended the follower."""
+    waiter = asyncio.create_task(changed.wait())
+    try:
+        done, _ = await asyncio.wait({waiter, follower}, timeout=idle_s or None, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiter.cancel()
+    if follower in done:
+        follower.result()
+    return waiter in done
+
+
+async def _follow(root: Path, index: Path, pace: Pace, changed: asyncio.Event) -> None:
+    """Set `changed` after each change below the folder, once it has been quiet; and when the folder goes, comes, or is another one."""
+    quiet_ms = int(1000 * pace.quiet_s)
+
+    def is_input(change: watchfiles.Change, path: str) -> bool:
+        return not Path(path).is_relative_to(index)  # which may be inside the input folder, and every run writes there
+
+    while True:
+        here = _identity(root)
+        if here is None:
+            await asyncio.sleep(LOOK_S)
+            continue
+        changes = watchfiles.awatch(
+            root, watch_filter=is_input, debounce=60_000, step=quiet_ms, rust_timeout=int(1000 * LOOK_S), yield_on_timeout=True,
+            force_polling=pace.poll or None, poll_delay_ms=2 * quiet_ms, ignore_permission_denied=True,
+        )  # fmt: skip
+        changed.set()  # what happened to it before it is watched; whoever waits for this runs after the next line has begun to watch
+        try:
+            async with contextlib.aclosing(changes):
+                async for found in changes:
+                    if found or _identity(root) != here:
+                        changed.set()
+                    if _identity(root) != here:
+                        break
+        except FileNotFoundError:
+            continue  # gone between two looks
+        except OSError as error:
+            raise UsageError(f"{root} cannot be watched: {error}.", hint="Use --poll, which looks at the files instead.") from error
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Which folder a path leads to, None where there is none: a watch stays with the old one when another takes its name."""
+    try:
+        stat = folder.stat()
+    except OSError:
+        return None
+    return (stat.st_dev, stat.st_ino) if folder.is_dir() else None
