@@ -7,7 +7,7 @@ the model is the author of synthetic.py, whose replies have the size of a real m
 their prompt is. Tokens are cl100k's, prompt and reply. An edit replaces one sentence by another, which names other things of its document.
 
 For every run the touched set is found apart from the program, by comparing the records before and after: texts of chunks that are new, documents
-with such chunks, entities and relationships whose statements are others, communities whose members or elements are others, with all that is above
+with such chunks, entities and relationships whose statements are others, communities whose members, elements or level are others, with all that is above
 them. A call outside of it, or a chunk's call that is missing, is an error.
 
     updates   every kind of change, eager, all levels, and tolerant; `--podcasts` adds a folder of text files of yours

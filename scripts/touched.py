@@ -22,7 +22,8 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Touched:
     """Texts of chunks that are new, documents (ids) with such a chunk, names of entities and relationships about which other things are said, and
-    communities (ids) with other members or elements, `changed`, and those with all that is above them, `communities`."""
+    communities (ids) with other members or elements or on another level, `changed` (a root has a report that would be too small below one), and
+    those with all that is above them, `communities`."""
 
     texts: frozenset[str]
     documents: frozenset[str]
@@ -37,8 +38,8 @@ class Touched:
         old, new = _statements(before), _statements(after)
         names = {record.id: record.name for record in after.entities}
         names |= {edge.id: " - ".join(sorted((names[edge.source_id], names[edge.target_id]))) for edge in after.relationships}
-        known = set(insides(before).values())
-        changed = {id_ for id_, inside in insides(after).items() if inside not in known}
+        known, now = ({(row.first_level, inside[row.id]): row.id for row in rows} for rows, inside in ((s.communities, insides(s)) for s in (before, after)))
+        changed = {id_ for place, id_ in now.items() if place not in known}
         parent = {community.id: community.parent_id for community in after.communities}
         above = set(changed)
         for id_ in changed:
