@@ -65,7 +65,7 @@ class Gauge:
         length = self._length(request.messages)
         if length + request.max_tokens > self.card.context_tokens:
             self.over.append((request.purpose, length, request.max_tokens))
-        self.fullest[request.purpose] = max(self.fullest[request.purpose], length + request.max_tokens)
+        self.fullest[request.purpose] = max(self.fullest.get(request.purpose, 0), length + request.max_tokens)
         return await self._inner.generate(request)
 
     async def close(self) -> None:
