@@ -22,7 +22,7 @@ from graphrag_local.errors import GraphragError, IndexCorrupt, IndexMismatch, In
 from graphrag_local.ids import document_id
 from graphrag_local.indexing import Indexed, MakeProgress, Order, index_locked, sweep
 from graphrag_local.project import ProjectFolder
-from graphrag_local.records import Chunk, Document, Mention
+from graphrag_local.records import Chunk, Document, Entity, Mention, Relationship
 from graphrag_local.store.distinctive import distinctive
 from graphrag_local.store.files import make_folder, replace_file, storage
 from graphrag_local.store.forgotten import Forgotten, bring_back, read_forgotten, remember
@@ -302,8 +302,15 @@ def _compared(before: Snapshot | None, after: Snapshot) -> tuple[dict[str, tuple
         old = {row.id: row for row in getattr(before, name)}
         new = {row.id: row for row in getattr(after, name)}
         removed[name] = tuple(sorted(old.keys() - new.keys()))
-        rewritten[name] = tuple(sorted(id_ for id_, row in new.items() if id_ in old and old[id_] != row))
+        rewritten[name] = tuple(sorted(id_ for id_, row in new.items() if id_ in old and _told(old[id_]) != _told(row)))
     return removed, rewritten
+
+
+def _told(row: Any) -> Any:
+    """A record without its measures in the graph, which change a little everywhere when anything goes."""
+    if isinstance(row, Entity):
+        return dataclasses.replace(row, degree=0, pagerank=0.0)
+    return dataclasses.replace(row, combined_degree=0) if isinstance(row, Relationship) else row
 
 
 def _keep(index: Path, receipt: Receipt) -> None:
