@@ -20,7 +20,7 @@ from graphrag_local.documents.formats import kind_of
 from graphrag_local.documents.stage import read_collection
 from graphrag_local.errors import GraphragError, IndexCorrupt, IndexMismatch, IndexMissing, UsageError
 from graphrag_local.ids import document_id
-from graphrag_local.indexing import Indexed, MakeProgress, Order, index_locked, sweep
+from graphrag_local.indexing import Indexed, MakeProgress, Order, index_locked
 from graphrag_local.project import ProjectFolder
 from graphrag_local.records import Chunk, Document, Entity, Mention, Relationship
 from graphrag_local.store.distinctive import distinctive
@@ -124,9 +124,10 @@ async def run_forget(
             await _discard(lock, holders)
         left = indexed.built.snapshot
         with Ledger.open(project.index / "ledger.sqlite") as ledger:
-            swept, _ = sweep(project.index, indexed.generation, ledger, left, indexed.used)
+            # The run has let go of them already, but not beside an index that could not be read, of which it lets go of nothing.
+            ledger.drop_vectors({vector.text_hash for vector in left.vectors}, reclaim=False)
+            swept = ledger.sweep(target.paths.keys(), indexed.used).deleted
             links = ledger.documents() & target.paths.keys()
-            ledger.reclaim()
         here = generation_ids(project.index)
         kept = tuple(id_ for id_ in holders if id_ in here)
         sought = distinctive(target.texts, [document.text for document in left.documents])

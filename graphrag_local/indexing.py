@@ -253,7 +253,7 @@ async def _publish(
     removed = collect(lock, project.settings.keep_generations)
     used = frozenset(side.ledgered.used)
     # Beside an index that could not be used it is not known what it held: the next run lets go.
-    swept, kept_in = (0, ()) if broken else sweep(project.index, indexed.generation, ledger, built.snapshot, used)
+    swept, kept_in = (0, ()) if broken else _sweep(project.index, indexed.generation, ledger, built.snapshot, used)
     with contextlib.suppress(IndexBusy, StorageError):  # somebody reads the ledger, or the disk is full: the next run does it
         ledger.reclaim()
     log.write("end", generation=indexed.generation, published=indexed.published, removed=len(removed.removed), swept=swept, last_build=built.last_build)
@@ -277,7 +277,7 @@ def publish_built(lock: BuildLock, parent: Generation | None, built: Built, abou
     return Indexed(generation=generation, digest=digest, published=True, counts=counts, built=built)
 
 
-def sweep(index: Path, current: str, ledger: Ledger, snapshot: Snapshot, used: frozenset[str]) -> tuple[int, tuple[str, ...]]:
+def _sweep(index: Path, current: str, ledger: Ledger, snapshot: Snapshot, used: frozenset[str]) -> tuple[int, tuple[str, ...]]:
     """Let go of the replies that only documents caused which no generation holds any more: how many, and which generations still hold such documents.
 
     What is to go shows in the ledger itself, so a run that was killed before this is made up for by the next. The pages are `Ledger.reclaim`'s. Of forgotten

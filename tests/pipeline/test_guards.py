@@ -10,12 +10,15 @@ import pytest
 from graphrag_local.engine.embed import NoEmbedder
 from graphrag_local.engine.ledgered import Ledgered, Meter
 from graphrag_local.errors import CollectionMissing, NotConfirmed
+from graphrag_local.forgetting import run_forget
+from graphrag_local.ids import document_id
 from graphrag_local.settling import write_level
 from graphrag_local.store.generations import current_id, folder_of, generation_ids
 from graphrag_local.store.ledger import Ledger
 from graphrag_local.store.manifest import MANIFEST
 from graphrag_local.wiring import ModelSide
-from tests.pipeline.running import CARD, index, model_of, opened, project_of, scripted, told_as
+from tests.fakes import Characters
+from tests.pipeline.running import CARD, Quiet, _side, index, model_of, opened, project_of, scripted, told_as
 
 PEOPLE = {f"{name}.txt": told_as([(f"{name}{n}x", f"{name}{n + 1}x") for n in range(9)]) for name in ("Al", "Bo", "Cy", "Di", "Ed", "Fay")}
 SIZES = ("chunks.min_tokens=20", "chunks.max_tokens=60", "reports.min_tokens=1")
@@ -129,3 +132,20 @@ def test_a_reader_of_the_ledger_does_not_make_a_run_fail(tmp_path):
     files = [path for path in project.index.glob("ledger.sqlite*") if path.is_file()]
     assert not any(b"Seen: Al3x knows" in path.read_bytes() for path in files)
 
+
+
+def test_forgetting_beside_a_broken_index_lets_go_of_that_document_only(tmp_path):
+    """Where no generation can be read, `forget` still takes every reply of its document, and none of documents that are away for the moment."""
+    project = project_of(tmp_path, PEOPLE, *SIZES)
+    index(project)
+    break_manifest(project)
+    (project.input_root / "Bo.txt").unlink()
+    with _side(scripted(), Characters(), NoEmbedder()):
+        receipt = asyncio.run(run_forget(project, ["Al.txt"], lambda usage, log: Quiet()))
+    with Ledger.open(project.index / "ledger.sqlite") as ledger:
+        linked = ledger.documents()
+
+    assert receipt.replies_removed > 0
+    assert receipt.links_left == 0
+    assert document_id("Al.txt") not in linked
+    assert document_id("Bo.txt") in linked
