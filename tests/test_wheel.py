@@ -33,7 +33,7 @@ def _program(wheel, tmp_path_factory):
 
 
 def run(program, *arguments, cwd):
-    return subprocess.run([str(program), *arguments], cwd=cwd, capture_output=True, text=True, timeout=120)
+    return subprocess.run([str(program), *arguments], cwd=cwd, capture_output=True, text=True, timeout=600)
 
 
 def test_the_wheel_carries_prompts_models_and_samples(wheel):

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from graphrag_local.cli import main as door
 from graphrag_local.records import Chunk, Document, Entity, Mention, Relationship, Report
 from graphrag_local.store.reading import StoredIndex
+from tests.cli.shell import ended
 from tests.modelserver import ModelServer
 
 Files = Mapping[str, str | bytes]
@@ -96,12 +97,12 @@ class Program:
         has_settings = command in ("index", "query", "status", "show", "serve", "doctor", "estimate", "export", "forget")
         return [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")] if has_settings else []
 
-    def run(self, *args: str, process: bool = False, environment: Mapping[str, str] | None = None, timeout_s: float = 120) -> Done:
+    def run(self, *args: str, process: bool = False, environment: Mapping[str, str] | None = None, timeout_s: float = 600) -> Done:
         """Run one command to its end. Options that take a value are written --name=value."""
         line = self.arguments(*args)
         if process or environment or self.under:
             with self.start(*args, environment=environment) as child:
-                out, err = child.communicate(timeout=timeout_s)
+                out, err = ended(child, timeout_s)
             return Done(child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
         return _inside(line)
 

@@ -74,7 +74,7 @@ def _it(indexed, tmp_path):
     return copy_of(indexed, tmp_path)
 
 
-def wait_until(holds: Any, timeout_s: float = 60) -> Any:
+def wait_until(holds: Any, timeout_s: float = 300) -> Any:
     """Wait for something to become true; it is returned."""
     end = time.monotonic() + timeout_s
     while not (found := holds()):

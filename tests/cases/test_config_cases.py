@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from graphrag_local.configuration import load
 from graphrag_local.store.manifest import FORMAT
 from tests.cases.program import ROOT, Program, program
 
@@ -68,7 +69,7 @@ def test_no_command_reaches_for_the_network(tmp_path):
         commands = (["doctor"], ["index"], ["query", "Who keeps the Hill Mill?"], ["status"], ["show", "entity", "Anna Berg"])
         lines = [["models", "list"], ["init", str(tmp_path / "new")], *(it.arguments(*command) for command in commands)]
         child = [sys.executable, "-c", WATCH, json.dumps(lines)]
-        done = subprocess.run(child, capture_output=True, text=True, timeout=120, cwd=ROOT, env=environment, check=False)
+        done = subprocess.run(child, capture_output=True, text=True, timeout=600, cwd=ROOT, env=environment, check=False)
     assert "VIOLATION" not in done.stderr
     assert "FAILED" not in done.stderr, done.stderr
     assert done.returncode == 0
@@ -103,6 +104,8 @@ WRONG = {
     "a word that is none of the choices": (("engine.constraints=json",), "engine.constraints"),
     "an address that is none": (("engine.url=127.0.0.1:8000/v1",), "http://"),
     "no equals sign": (("engine.url",), "section.key=value"),
+    "a list whose quotes a shell has eaten": (("documents.exclude=[a/*]",), """--set 'documents.exclude=["a/*", "b/*"]'"""),
+    "a list that does not end": (('documents.exclude=["a/*"',), "documents.exclude is a list"),
 }
 
 
@@ -117,6 +120,18 @@ def test_a_wrong_setting_is_wrong_use(tmp_path, what):
     assert done.code == 2
     assert named in done.said
     assert not (tmp_path / "index" / "CURRENT").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "patterns"),
+    [
+        ("a/*,b/*", ("a/*", "b/*")), ('["a/*"]', ("a/*",)), ("['a/*', 'b,c']", ("a/*", "b,c")), ("[ab]*.txt,x", ("[ab]*.txt", "x")), ("[]", ()), ("", ()),
+    ],
+)  # fmt: skip
+def test_a_list_is_written_with_commas_or_as_in_the_file(tmp_path, text, patterns):
+    """A list on the command line or in the environment is written with commas, or as TOML has it; brackets inside a pattern stay what they are."""
+    assert load(tmp_path, (f"documents.exclude={text}",), {}).documents.exclude == patterns
+    assert load(tmp_path, (), {"GRAPHRAG_LOCAL__DOCUMENTS__EXCLUDE": text}).documents.exclude == patterns
 
 
 @pytest.mark.parametrize(
@@ -312,7 +327,7 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path, room):
         old = it.status()["generation"]
         it.put({f"n{n}.txt": f"Dora Eck met Finn Gast at Pier {chr(65 + n)}side." * 20 for n in range(12)})
         line = [sys.executable, "-c", LIMITED, str(room), *it.arguments("index", "--json")]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=ROOT, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=600, cwd=ROOT, check=False)
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
         assert any(word in done.stderr for word in ("room", "space", "full", "too large"))

@@ -4,23 +4,24 @@ import asyncio
 import contextlib
 import json
 import shutil
-import socket
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
 
+from graphrag_local import erasing
 from graphrag_local.project import open_project
 from graphrag_local.records import Community, Report
 from graphrag_local.service import Asker
 from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.reading import StoredIndex
 from tests.cases.program import Program, program
+from tests.cases.sealed import wait_until
+from tests.ports import free_port
 
 # A row of people who each met the next: three levels of groups where none is to hold more than two.
 ROW = {f"part{part}.txt": " ".join(f"Henk{n:03} met Henk{n + 1:03}." for n in range(20 * part, 20 * part + 20)) + "\n" for part in range(4)}
@@ -30,6 +31,7 @@ HENK: dict[str, Any] = {
 }
 DEEP = {"reports__min_tokens": 0, "communities__max_cluster_size": 2}
 QUESTION = "Who met whom?"
+LONG_S = 300  # nothing takes so long, on any machine
 
 
 def written(it: Program) -> int:
@@ -137,16 +139,18 @@ def test_old_reports_are_counted_named_and_renewed(deep):
 
 def test_other_questions_do_not_wait_for_it(deep):
     """While reports of one level are written for a question, a question about a level that has all of its own is answered."""
-    deep.server.set_script({**HENK, "rules": [{"on": "report", "do": {"reply": "valid", "delay_s": 3}}, *HENK["rules"]]})
+    deep.server.set_script({**HENK, "rules": [{"on": "report", "do": {"reply": "valid", "hold": True}}, *HENK["rules"]]})
     before = written(deep)
 
     async def both() -> tuple[bool, list[str]]:
         asker = Asker(open_project(deep.folder, tuple(f"{key}={value}" for key, value in deep.settings.items())))
         slow = asyncio.create_task(asker.ask(QUESTION, "global", 2))
-        while written(deep) == before:
+        while written(deep) == before and not slow.done():
             await asyncio.sleep(0.02)
         upper = await asker.ask(QUESTION, "global", 0)
-        waited, lower = slow.done(), await slow
+        waited = slow.done()
+        deep.server.release()
+        lower = await slow
         await asker.close()
         return waited, [upper.generation, lower.generation]
 
@@ -188,17 +192,12 @@ def worlds_in(text: str) -> set[int]:
 @contextlib.contextmanager
 def serving(it: Program) -> Iterator[str]:
     """`serve` attached to the program's model server; where it is asked."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     with it.start("serve", f"--set=server.port={port}") as process:
         url = f"http://127.0.0.1:{port}"
         try:
-            end = time.monotonic() + 60
-            while not _alive(url):
-                assert process.poll() is None
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            wait_until(lambda: process.poll() is not None or _alive(url), LONG_S)
+            assert process.poll() is None
             yield url
         finally:
             process.terminate()
@@ -207,14 +206,14 @@ def serving(it: Program) -> Iterator[str]:
 
 def _alive(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+        return httpx.get(f"{url}/healthz", timeout=LONG_S, trust_env=False).status_code == 200
     except httpx.TransportError:
         return False
 
 
 def ask(url: str, question: str, **more: Any) -> dict[str, Any]:
     """One question over HTTP, which is to be answered."""
-    reply = httpx.post(f"{url}/v1/query", json={"question": question, **more}, timeout=60, trust_env=False)
+    reply = httpx.post(f"{url}/v1/query", json={"question": question, **more}, timeout=LONG_S, trust_env=False)
     assert reply.status_code == 200, reply.text
     return dict(reply.json())
 
@@ -230,46 +229,59 @@ def _tide(tmp_path_factory):
 
 @dataclass
 class Readers:
-    """Readers who ask on and on, each answer with the generation it is from and all that it says and cites."""
+    """Readers who ask on and on until one of them fails, each answer with the generation it is from and all that it says and cites."""
 
     url: str
     seen: list[list[tuple[str, str]]] = field(default_factory=list)
+    jobs: list[Future[None]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def read(self, number: int) -> list[tuple[str, str]]:
+    def read(self, number: int) -> None:
         """One reader."""
-        answers = []
-        while not self.stop.is_set():
-            answer = ask(self.url, "Tell me all about the Tidal Gate: keeper, year and boat.", mode=("source", "global", "basic")[number % 3])
-            answers.append((answer["generation"], answer["answer"] + json.dumps(answer["citations"])))
-        return answers
+        mode = ("source", "global", "basic")[number % 3]
+        try:
+            while not self.stop.is_set():
+                answer = ask(self.url, "Tell me all about the Tidal Gate: keeper, year and boat.", mode=mode)
+                self.seen[number].append((answer["generation"], answer["answer"] + json.dumps(answer["citations"])))
+        finally:
+            self.stop.set()
 
     @contextlib.contextmanager
     def reading(self, count: int) -> Iterator[None]:
         """So many of them at once; a question that failed is raised at the end."""
+        self.seen = [[] for _ in range(count)]
         with ThreadPoolExecutor(count) as pool:
-            jobs = [pool.submit(self.read, number) for number in range(count)]
+            self.jobs = [pool.submit(self.read, number) for number in range(count)]
             try:
                 yield
             finally:
                 self.stop.set()
-            self.seen = [job.result() for job in jobs]
+        for job in self.jobs:
+            job.result()
+
+    def wait_for(self, generation: str) -> None:
+        """Wait until each of them has had an answer from a generation; a question that failed is raised."""
+        wait_until(lambda: self.stop.is_set() or all(generation in {one for one, _ in list(seen)} for seen in self.seen), LONG_S)
+        if self.stop.is_set():
+            for job in self.jobs:
+                job.result()
 
 
 def test_readers_never_see_two_states(tide):
     """While five generations are published one after the other, eight readers get every answer from one state of the world, in order, and none fails."""
     it, url = tide
     readers = Readers(url)
-    state = {it.status()["generation"]: 0}
+    first = it.status()["generation"]
+    state = {first: 0}
     with readers.reading(8):
-        time.sleep(0.5)
+        readers.wait_for(first)
         for number in range(1, 6):
             it.put(world(number))
             done = it.index()
             assert done.code == 0, done.said
             assert done.json["published"]
             state[done.json["generation"]] = number
-        time.sleep(1)
+        readers.wait_for(done.json["generation"])
     answers = [answer for one in readers.seen for answer in one]
     assert {generation for generation, _ in answers} <= set(state)
     for generation, text in answers:
@@ -277,8 +289,7 @@ def test_readers_never_see_two_states(tide):
     for one in readers.seen:
         order = [state[generation] for generation, _ in one]
         assert order == sorted(order)
-        assert order[-1] == 5
-    assert {state[generation] for generation, _ in answers} >= {0, 5}
+        assert (order[0], order[-1]) == (0, 5)
 
 
 def test_questions_at_once_write_a_level_once(tide):
@@ -310,8 +321,9 @@ def test_a_run_that_fails_changes_nothing_for_readers(tide):
     assert worlds_in(answer["answer"] + json.dumps(answer["citations"])) == {6}
 
 
-def test_what_is_forgotten_leaves_a_running_service_too(tide):
+def test_what_is_forgotten_leaves_a_running_service_too(tide, monkeypatch):
     """The service lets go of the generation with a forgotten document by itself: the receipt finds none left, and the next answer does not know it."""
+    monkeypatch.setattr(erasing, "LOOKS", 1500)  # the service has all the time that it needs
     it, url = tide
     it.put({"secret.txt": "Mira9 met Piet9 at the ZK-GULLWING-301.\n"})
     assert it.index().code == 0

@@ -3,13 +3,17 @@
 import json
 import re
 import signal
+import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 
 import pytest
 
 from graphrag_local.records import Chunk, Report
 from tests.cases.program import program
+from tests.cases.sealed import wait_until
+from tests.cli.shell import ended
+from tests.cli.test_interrupt import paid
 from tests.engine.tools import RawServer, completion
 
 WORK = ("extract", "describe", "report", "answer")
@@ -88,15 +92,15 @@ def test_a_slow_narrow_server_loses_no_work(tmp_path):
     """Two at a time, twenty seconds each: nothing is cancelled or sent twice, all is done in about the least time, and progress tells the rest."""
     script = {**FINDS, "capacity": 2, "rules": [{"on": list(WORK), "do": {"reply": "valid", "delay_s": 20}}]}
     with program(tmp_path, ledger(16), script, clock_scale=100, engine__clock_scale=100, engine__timeout_s=60) as it:
-        begun = time.monotonic()
         done = it.index()
-        took = (time.monotonic() - begun) * 100
         log = [record for record in it.server.log if record.purpose in WORK]
         assert done.code == 0
         assert it.status()["counts"]["entities"] == 32
         assert sum(record.cancelled for record in log) == 0
         assert max(prompts(it).values()) == 1
-        assert took <= 1.6 * len(log) * 20 / 2 + 200
+        extracts = it.server.requests("extract")
+        busy = sum(record.ended - record.began for record in extracts) / 2
+        assert max(record.ended for record in extracts) - min(record.began for record in extracts) <= 2.5 * busy
         assert "are with the model" in done.err
 
 
@@ -118,21 +122,19 @@ def test_one_request_that_hangs_is_one_failed_chunk(tmp_path):
 
 def test_an_interrupted_run_ends_at_once_and_goes_on_later(tmp_path):
     """Ctrl-C ends a run that waits for a slow server within seconds, with exit code 130 and a sentence; nothing that came is asked again."""
-    script = {**FINDS, "rules": [{"on": "extract", "calls": "1-4", "do": {"reply": "valid"}}, {"on": "extract", "do": {"reply": "valid", "delay_s": 60}}]}
+    script = {**FINDS, "rules": [{"on": "extract", "calls": "1-4", "do": {"reply": "valid"}}, {"on": "extract", "do": {"reply": "valid", "hold": True}}]}
     with program(tmp_path, ledger(12), script) as it, it.start("index", "--json") as child:
-        it.server.wait_for("extract", 4, timeout_s=60)
-        time.sleep(0.3)
-        sent = len(it.server.requests("extract"))
+        wait_until(lambda: child.poll() is not None or paid(tmp_path) == 4)
+        it.server.wait_for_open("extract")
         child.send_signal(signal.SIGINT)
-        begun = time.monotonic()
-        _, err = child.communicate(timeout=30)
-        assert time.monotonic() - begun < 8
+        _, err = ended(child)
+        sent = len(it.server.requests("extract"))
         assert child.returncode == 130
         assert b"Traceback" not in err
         assert it.status()["interrupted"]["stage"] == "extraction"
         it.server.set_script(FINDS)
         assert it.index().code == 0
-        assert len(it.server.requests("extract")) <= 12 + sent - 4
+        assert len(it.server.requests("extract")) == sent + 12 - 4
 
 
 # --- away, busy, restarting
@@ -140,7 +142,7 @@ def test_an_interrupted_run_ends_at_once_and_goes_on_later(tmp_path):
 
 RESTART = [
     {"from_s": 0, "do": {"reply": "valid", "delay_s": 1}},
-    {"from_s": 3, "to_s": 5, "do": {"status": 429, "headers": {"Retry-After": "6"}, "body": {"error": {"message": "slow down", "code": 429}}}},
+    {"from_s": 3, "to_s": 5, "meet": 1, "do": {"status": 429, "headers": {"Retry-After": "6"}, "body": {"error": {"message": "slow down", "code": 429}}}},
     {"from_s": 11, "to_s": 12, "do": {"drop": "mid-body", "after_bytes": 70}},
     {"from_s": 14, "to_s": 17, "do": {"status": 503, "body": "starting"}},
     {"from_s": 17, "to_s": 30, "do": {"refuse_connection": True}},
@@ -159,26 +161,26 @@ def test_a_restart_in_the_middle_of_a_run(tmp_path):
         log = [record for record in it.server.log if record.path == "/v1/chat/completions" and record.purpose != "probe"]
         first = log[0].arrived
         pushed = [record.arrived for record in log if record.status == 429]
-        assert not [r for r in log if pushed[-1] + 0.01 < r.arrived < pushed[0] + 6 / 20]
+        assert sum(pushed[0] < record.arrived < pushed[0] + 6 / 20 for record in log) <= 2  # what was on its way, in two places
         assert sum(14 <= (record.arrived - first) * 20 < 36 for record in log) <= 4
 
 
 def test_a_server_that_is_busy_at_the_start_is_waited_for(tmp_path):
     """503, 429 and 500 before anything is known about a server are waited out, said on the screen, and not remembered as its nature."""
-    moments = [(503, 0, 4), (429, 4, 8), (500, 8, 12)]
-    answered = []
+    moods, began, lock, answered = deque([503, 429, 500, 200]), {}, threading.Lock(), []  # four seconds each, from the first request that meets it
 
     def answer(method, path, headers, body):
-        elapsed = (time.monotonic() - begun) * 20
-        status = next((status for status, low, high in moments if low <= elapsed < high), 200)
-        answered.append(status)
+        with lock:
+            if time.monotonic() >= began.setdefault(moods[0], time.monotonic()) + 4 / 20 and len(moods) > 1:
+                moods.popleft()
+            began.setdefault(moods[0], time.monotonic())
+            answered.append(status := moods[0])
         if status != 200:
             return status, {}, b'{"error": {"message": "loading"}}'
         if path == "/v1/models":
             return 200, {}, b'{"data": [{"id": "late", "max_model_len": 4096}]}'
         return (200, {}, completion('{"entities":[],"relationships":[]}')) if path.endswith("completions") else (404, {}, b"")
 
-    begun = time.monotonic()
     with RawServer(answer) as server, program(tmp_path, TWO, engine__url=server.url, engine__clock_scale=20) as it:
         done = it.index()
     assert done.code == 0
@@ -203,7 +205,7 @@ def test_an_address_where_nobody_is(tmp_path, command):
 
 def test_a_server_that_stays_away_ends_the_run_and_the_next_asks_only_the_rest(tmp_path):
     """Past the patience the run stops with what it has; the next one sends only what is missing."""
-    timeline = [{"from_s": 0, "do": {"reply": "valid", "delay_s": 1}}, {"from_s": 4.5, "do": {"refuse_connection": True}}]
+    timeline = [{"from_s": 0, "to_s": 4.5, "meet": 6, "do": {"reply": "valid", "delay_s": 1}}, {"from_s": 4.5, "do": {"refuse_connection": True}}]
     with program(tmp_path, ledger(20), {**FINDS, "timeline": timeline}, clock_scale=20, engine__clock_scale=20, engine__patience_s=30, engine__concurrency=2) as it:
         done = it.index()
         assert done.code == 1

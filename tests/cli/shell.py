@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import resource
 import shlex
 import signal
 import struct
@@ -33,6 +34,7 @@ FILES = {
 }
 NAMES = {"entities": [r"\b[A-Z][a-z]+ [A-Z][a-z]+\b"], "types": ["person"], "relate": "within-sentence", "description": "sentence"}
 SCRIPT: dict[str, Any] = {"fixture_pattern": NAMES, "window_tokens": 16_000}
+SOON_S = 60  # on a machine that is slow and does other things too: what the tests have a program not wait for would take for ever
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -92,6 +94,22 @@ def start(line: str, *, env: Mapping[str, str] | None = None) -> subprocess.Pope
     )
 
 
+def ended(process: subprocess.Popen[Any], timeout_s: float = SOON_S) -> tuple[Any, Any]:
+    """What a process says until its end, which is to come soon; one that does not end is killed, and subprocess.TimeoutExpired raised."""
+    try:
+        return process.communicate(timeout=timeout_s)
+    finally:
+        process.kill()
+
+
+def memory_mb(pid: int) -> float:
+    """The memory that a process uses."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+
+
 def on_terminal(line: str, width: int, **env: str) -> str:
     """Everything one command shows on a terminal, which is its standard output and its standard error."""
     command = [sys.executable, "-m", *shlex.split(line.replace("graphrag-local", "graphrag_local", 1))]
@@ -105,7 +123,7 @@ def on_terminal(line: str, width: int, **env: str) -> str:
         while block := os.read(own, 1 << 16):
             seen += block
     os.close(own)
-    process.wait(30)
+    process.wait(300)
     return seen.decode()
 
 
@@ -141,7 +159,7 @@ def _alone(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def until(holds: Callable[[], Any], timeout_s: float = 30) -> Any:
+def until(holds: Callable[[], Any], timeout_s: float = 300) -> Any:
     """Wait for something to become true; it is returned."""
     end = time.monotonic() + timeout_s
     while not (found := holds()):

@@ -37,7 +37,7 @@ def watched(tmp_path, *lines: str) -> dict:
     home = tmp_path / "home"
     home.mkdir()
     env = {key: value for key, value in environment(HOME=str(home)).items() if not key.startswith(("HF_", "TRANSFORMERS_", "XDG_", "TIKTOKEN", "VLLM"))}
-    done = subprocess.run([sys.executable, "-c", WATCHED, *lines], capture_output=True, text=True, env=env, check=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", WATCHED, *lines], capture_output=True, text=True, env=env, check=True, timeout=900)
     return {**json.loads(done.stderr.splitlines()[-1]), "said": done.stderr, "out": done.stdout}
 
 

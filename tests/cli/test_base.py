@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.shell import SCRIPT, environment, project
 
-EXTRAS = ("torch", "vllm", "transformers", "sentence_transformers", "gguf", "accelerate")
+EXTRAS = ("torch", "vllm", "transformers", "sentence_transformers", "gguf", "accelerate", "spacy")
 BASE = f"""
 import sys
 sys.modules.update(dict.fromkeys({EXTRAS!r}))  # None: neither found nor imported
@@ -21,7 +21,7 @@ main()
 def base(*arguments, cwd):
     """Run one command as an installation without extras does."""
     command = [sys.executable, "-c", BASE, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, env=environment(), check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, env=environment(), check=False)
 
 
 def test_a_server_is_all_that_the_base_package_needs(tmp_path):
@@ -55,10 +55,14 @@ def test_a_server_that_serve_is_attached_to_embeds_too(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "extra", "instead"),
-    [("index .", "embedded", "--set engine.url=http://127.0.0.1:8000/v1"), ("serve . --set server.port=0", "vllm", "--engine-url http://127.0.0.1:8000/v1")],
+    [
+        ("index .", "embedded", "--set engine.url=http://127.0.0.1:8000/v1"),
+        ("serve . --set server.port=0", "vllm", "--engine-url http://127.0.0.1:8000/v1"),
+        ("index . --method fast --set extraction.spacy=some_pipeline", "spacy", 'Set extraction.spacy to ""'),
+    ],
 )
 def test_what_needs_an_extra_says_what_does_without(tmp_path, line, extra, instead):
-    """Without a server, what stops is told which extra to install and, first, how to name a server; no model has to be fetched for that."""
+    """What stops is told which extra to install and, first, what does without it, such as a server; no model has to be fetched for that."""
     (tmp_path / "input").mkdir()
 
     done = base(*line.split(), cwd=tmp_path)

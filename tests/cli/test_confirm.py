@@ -141,7 +141,7 @@ def typed(line: str, answer: str) -> tuple[int, str]:
             if answer and b"[y/N]" in seen:
                 os.write(own, f"{answer}\n".encode())
                 answer = ""
-    code = process.wait(60)
+    code = process.wait(300)
     os.close(own)
     return code, " ".join(seen.decode().split())
 

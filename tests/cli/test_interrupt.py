@@ -1,42 +1,40 @@
 """Stopping a run from outside: Ctrl-C and the signal of service managers, while a model works and while a parser does."""
 
+import contextlib
 import json
 import shutil
 import signal
 import sqlite3
-import time
 
 import pytest
 
-from tests.cli.shell import FILES, NAMES, descendants, project, runs, sh, start, until
+from tests.cli.shell import FILES, NAMES, descendants, ended, memory_mb, project, runs, sh, start, until
 from tests.documents.making import word_with_body
 
 LETTERS = {f"{number:02}.txt": f"{FILES['letters/larsen.txt']}This is letter number {number}.\n" for number in range(12)}
-SOON_S = 10  # on a machine that does other things too
 
 
 def paid(folder) -> int:
-    """How many replies the ledger holds."""
-    ledger = sqlite3.connect(f"file:{folder / 'index' / 'ledger.sqlite'}?mode=ro", uri=True)
+    """How many replies the ledger holds; none before it is there."""
     try:
-        return int(ledger.execute("SELECT count(*) FROM replies").fetchone()[0])
-    finally:
-        ledger.close()
+        with contextlib.closing(sqlite3.connect(f"file:{folder / 'index' / 'ledger.sqlite'}?mode=ro", uri=True)) as ledger:
+            return int(ledger.execute("SELECT count(*) FROM replies").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "kill"])
 def test_a_run_that_is_stopped_loses_nothing(tmp_path, number):
     """The process ends soon with 130 and a sentence on how to go on, without a traceback or a process left; the next run asks only for the rest."""
-    slow = {"on": "extract", "calls": "4-", "do": {"hang_s": 60}}
+    slow = {"on": "extract", "calls": "4-", "do": {"hold": True}}
     with project(tmp_path, LETTERS, {"fixture_pattern": NAMES, "window_tokens": 16_000, "rules": [slow]}) as server:
         process = start(f"graphrag-local index {tmp_path} --set engine.concurrency=2")
-        server.wait_for("extract", 3, timeout_s=60)
+        server.wait_for("extract", 3)
         until(lambda: paid(tmp_path) == 3)
+        server.wait_for_open("extract")
         family = descendants(process.pid)
         process.send_signal(number)
-        began = time.monotonic()
-        out, err = process.communicate(timeout=60)
-        took = time.monotonic() - began
+        out, err = ended(process)
         kept = paid(tmp_path)
         stopped = sh(f"graphrag-local status {tmp_path}")
         server.set_script({"fixture_pattern": NAMES, "window_tokens": 16_000})
@@ -44,7 +42,6 @@ def test_a_run_that_is_stopped_loses_nothing(tmp_path, number):
         second = sh(f"graphrag-local index {tmp_path} --json").json
 
     assert process.returncode == 130, err
-    assert took < SOON_S
     assert out == ""
     assert err.splitlines()[-2:] == [
         "graphrag-local: Interrupted. Every reply that came is kept.", f"  The same command continues: graphrag-local index {tmp_path}",
@@ -65,13 +62,11 @@ def test_ctrl_c_does_not_wait_for_a_parser(tmp_path):
     (tmp_path / "input" / "long.docx").write_bytes(word_with_body(paragraph * 1_500_000))
     with project(tmp_path, {}):
         process = start(f"graphrag-local index {tmp_path}")
-        family = until(lambda: process.poll() is None and descendants(process.pid), 60)
-        time.sleep(0.5)
+        until(lambda: process.poll() is not None or any(memory_mb(pid) > 150 for pid in descendants(process.pid)))
+        family = descendants(process.pid)
         process.send_signal(signal.SIGINT)
-        began = time.monotonic()
-        _, err = process.communicate(timeout=60)
+        _, err = ended(process)
 
-    assert time.monotonic() - began < SOON_S
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert [pid for pid in family if runs(pid)] == []
@@ -83,10 +78,10 @@ def test_a_run_that_is_killed_outright_continues(tmp_path):
         first = sh(f"graphrag-local index {tmp_path} --json").json
         for name, text in LETTERS.items():
             (tmp_path / "input" / name).write_text(text, encoding="utf-8")
-        server.set_script({"fixture_pattern": NAMES, "window_tokens": 16_000, "rules": [{"on": "extract", "calls": "5-", "do": {"hang_s": 60}}]})
+        server.set_script({"fixture_pattern": NAMES, "window_tokens": 16_000, "rules": [{"on": "extract", "calls": "5-", "do": {"hold": True}}]})
         before = paid(tmp_path)
         process = start(f"graphrag-local index {tmp_path} --set engine.concurrency=2")
-        until(lambda: paid(tmp_path) == before + 4, 60)
+        until(lambda: paid(tmp_path) == before + 4)
         process.kill()
         process.communicate()
         status = json.loads(sh(f"graphrag-local status {tmp_path} --json").out)

@@ -2,9 +2,8 @@
 
 import json
 import signal
-import time
 
-from tests.cli.shell import SCRIPT, sh, start, until
+from tests.cli.shell import SCRIPT, ended, sh, start, until
 from tests.cli.test_query import QUESTION
 from tests.modelserver import ModelServer
 
@@ -53,20 +52,14 @@ def test_strict_keeps_what_is_supported(town):
 
 def test_ctrl_c_in_the_middle_of_an_answer(town):
     """What was shown stays, its line is ended, the process ends soon with 130 and a sentence, and the model's calls with it."""
-    with ModelServer({**SCRIPT, "rules": [REPLY, {"on": "support", "do": {"hang_s": 60}}]}) as server:
+    with ModelServer({**SCRIPT, "rules": [REPLY, {"on": "support", "do": {"hold": True}}]}) as server:
         process = start(f"graphrag-local query '{QUESTION}' {town} --mode basic --stream --set engine.url={server.url}")
-        try:
-            until(lambda: server.requests("support"), 60)
-            process.send_signal(signal.SIGINT)
-            began = time.monotonic()
-            out, err = process.communicate(timeout=30)
-        finally:
-            process.kill()
-            process.communicate()
+        until(lambda: process.poll() is not None or server.requests("support"))
+        process.send_signal(signal.SIGINT)
+        out, err = ended(process)
         until(lambda: all(request.cancelled for request in server.requests("support")))
 
     assert process.returncode == 130, err
-    assert time.monotonic() - began < 10
     assert out.startswith("Mira Holt wanted light on the bridge. [1]")
     assert out.endswith("\n")
     assert err.splitlines()[-1] == "graphrag-local: Interrupted."

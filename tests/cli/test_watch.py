@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from graphrag_local.store.lock import BuildLock
-from tests.cli.shell import NAMES, SCRIPT, descendants, project, put, runs, sh, start, until
+from tests.cli.shell import NAMES, SCRIPT, SOON_S, descendants, project, put, runs, sh, start, until
 
 NOTES = {f"note{number}.txt": f"Mira Holt gave lamp {number} to Piet Larsen.\n" for number in range(3)}
 SLOW = {**SCRIPT, "rules": [{"on": "extract", "calls": "1-3", "do": {"reply": "valid", "delay_s": 2}}]}
@@ -40,7 +40,7 @@ class Watch:
 
     def next_run(self, *, after: int) -> dict[str, Any]:
         """The run after so many."""
-        until(lambda: len(self.runs) > after or self.process.poll() is not None, 60)
+        until(lambda: len(self.runs) > after or self.process.poll() is not None)
         assert len(self.runs) > after, self.said
         return self.runs[after]
 
@@ -54,9 +54,9 @@ class Watch:
         """Send a signal; the exit code once it has ended and all that it said is read."""
         family = descendants(self.process.pid)
         self.process.send_signal(number)
-        code = self.process.wait(30)
+        code = self.process.wait(SOON_S)
         for thread in self._threads:
-            thread.join(10)
+            thread.join()
         until(lambda: not [pid for pid in family if runs(pid)])
         return code
 
@@ -84,7 +84,7 @@ def edit(folder: Path, name: str, text: str) -> None:
 def test_every_change_brings_a_generation(tmp_path):
     """A file that comes (also while a run is reading others), an edit and a deletion each bring a run of their own; many at once bring few; Ctrl-C ends it."""
     with project(tmp_path, NOTES, SLOW) as server, watching(tmp_path, "--idle=0") as watch:
-        until(lambda: server.requests("extract") or watch.process.poll() is not None, 60)
+        until(lambda: server.requests("extract") or watch.process.poll() is not None)
         edit(tmp_path, "early.txt", "Ada Brandt came while others were read.\n")
         first, second = watch.next_run(after=0), watch.next_run(after=1)
         assert (first["counts"]["documents"], first["published"]) == (3, True)
@@ -96,7 +96,7 @@ def test_every_change_brings_a_generation(tmp_path):
 
         before = len(watch.runs)
         put(tmp_path, {f"many/{number}.txt": f"Ada Brandt counted boat {number}.\n" for number in range(40)})
-        until(lambda: watch.runs[-1]["counts"]["documents"] == 43, 60)
+        until(lambda: watch.runs[-1]["counts"]["documents"] == 43)
         assert len(watch.runs) - before <= 2
         assert len({run["generation"] for run in watch.runs}) == sum(run["published"] for run in watch.runs)
         assert watch.ended_by(signal.SIGINT) == 130
@@ -117,8 +117,9 @@ def test_a_folder_that_goes_and_comes_back(tmp_path):
         assert back["changes"]["new"] == ["late.txt"]
 
         def replaced() -> None:
+            shutil.copytree(watch.input, tmp_path / "another")
             watch.input.rename(tmp_path / "old")
-            shutil.copytree(tmp_path / "old", watch.input)
+            (tmp_path / "another").rename(watch.input)
 
         assert watch.after(replaced)["published"] is False
         assert watch.after(lambda: edit(tmp_path, "new.txt", "Piet Larsen came last.\n"))["changes"]["new"] == ["new.txt"]

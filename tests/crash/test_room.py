@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases.program import Done, Program, program
+from tests.cli.shell import ended
 from tests.store.tools import little_disk
 
 FIRST = {"keeper.txt": "Anna Berg keeps the Hill Mill."}
@@ -92,15 +93,16 @@ def test_rights_that_are_lost_in_mid_run(tmp_path):
     with program(tmp_path, FIRST, PEOPLE, engine__concurrency=AT_ONCE) as it:
         generation = it.index().json["generation"]
         it.put(MORE)
-        it.server.set_script({**PEOPLE, "rules": [{"on": "extract", "do": {"reply": "valid", "delay_s": 0.1}}]})
+        it.server.set_script({**PEOPLE, "rules": [{"on": "extract", "calls": "5-", "do": {"reply": "valid", "hold": True}}]})
         if os.getuid() == 0:
             it.under = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search")
         shut = [tmp_path / "index", tmp_path / "index" / "generations"]
         with it.start("index") as child:
-            it.server.wait_for("extract", 4, timeout_s=60)
+            it.server.wait_for("extract", 4)
             for folder in shut:
                 folder.chmod(0o555)
-            out, err = child.communicate(timeout=120)
+            it.server.release()
+            out, err = ended(child, 600)
         done = Done(child.returncode, out.decode(), err.decode())
         try:
             is_said_and_old_answers(it, done, generation, "Permission denied", "right to read and write")

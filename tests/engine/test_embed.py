@@ -11,6 +11,7 @@ from graphrag_local.engine.base import EmbedderCard
 from graphrag_local.engine.embed import ServerEmbedder, pooled, probe_revision, unit
 from graphrag_local.errors import EngineBusy, EngineRefused, EngineUnreachable
 from graphrag_local.settings import EngineSettings, VectorsSettings
+from tests.clock import run_unhurried
 from tests.engine.tools import RawServer
 from tests.modelserver import ModelServer
 
@@ -21,7 +22,7 @@ def served(script, texts, *, settings=None, engine=None, run=None, query=False):
     """The vectors, the card and the records of a server that plays a script."""
 
     async def main():
-        with ModelServer(script, clock_scale=100) as server:
+        async with ModelServer(script, clock_scale=100).here() as server:
             embedder = await ServerEmbedder.connect(server.url, settings or VectorsSettings(model="embed-a"), engine or EngineSettings(**FAST))
             try:
                 vectors = await embedder.embed(texts, query=query)
@@ -29,7 +30,7 @@ def served(script, texts, *, settings=None, engine=None, run=None, query=False):
                 await embedder.close()
             return vectors, embedder.card, server.log
 
-    return asyncio.run(main())
+    return run_unhurried(main)
 
 
 SCRIPT = {"embedders": {"embed-a": {"dimension": 8}, "embed-b": {"dimension": 8, "vector": "sha256 of reversed text"}, "embed-c": {"dimension": 12}}}
@@ -131,7 +132,7 @@ def test_patience_ends():
 def test_a_server_that_is_not_there_is_unreachable():
     """Nobody listening is a fault of the network that names the address."""
     with pytest.raises(EngineUnreachable, match=r"127\.0\.0\.1:9/"):
-        asyncio.run(ServerEmbedder.connect("http://127.0.0.1:9/v1", VectorsSettings(), EngineSettings(patience_s=1.0, **FAST)))
+        run_unhurried(lambda: ServerEmbedder.connect("http://127.0.0.1:9/v1", VectorsSettings(), EngineSettings(patience_s=1.0, **FAST)))
 
 
 def test_a_model_that_the_server_does_not_have_is_refused_at_once():
@@ -165,7 +166,7 @@ def answered(*bodies):
     async def main():
         answers = iter(bodies)
         with RawServer(lambda *_: (200, {}, next(answers))) as server:
-            embedder = await ServerEmbedder.connect(server.url, VectorsSettings(), EngineSettings(patience_s=60.0, **FAST))
+            embedder = await ServerEmbedder.connect(server.url, VectorsSettings(), EngineSettings(patience_s=600.0, clock_scale=10))
             try:
                 return await embedder.embed(["a", "b"])
             finally:

@@ -262,6 +262,12 @@ def test_a_model_without_chat_template_is_refused(folder, tmp_path):
 # --- the queue
 
 
+async def begun(engine):
+    """Wait until the model has begun to write its first reply."""
+    while not engine._jobs or not engine._jobs[0].row.done:
+        await asyncio.sleep(0.001)
+
+
 def test_questions_go_before_indexing(folder):
     """Of the requests that wait, the one with the lowest priority number comes next."""
     ended = []
@@ -272,8 +278,7 @@ def test_questions_go_before_indexing(folder):
 
     async def work(engine):
         first = asyncio.create_task(ask(engine, "running", 10))
-        while not engine._jobs or not engine._jobs[0].row.done:
-            await asyncio.sleep(0.001)
+        await begun(engine)
         await asyncio.gather(first, *(ask(engine, name, priority) for name, priority in (("index", 10), ("question", 0))))
 
     run(engine_of(folder, batch=1), work)
@@ -286,10 +291,12 @@ def test_an_abandoned_request_leaves_the_batch(folder):
 
     async def work(engine):
         endless = asyncio.create_task(engine.generate(ask_for("a", Grammar(lark="start: /[ab]{1800}/"), max_tokens=1800)))
-        await asyncio.sleep(0.2)
+        await begun(engine)
         endless.cancel()
         reply = await engine.generate(ask_for("b", YN))
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(60):
+            while engine._jobs:
+                await asyncio.sleep(0.001)
         return reply, endless.cancelled(), engine._jobs
 
     reply, cancelled, jobs = run(engine_of(folder, batch=1), work)
@@ -305,7 +312,7 @@ def test_closing_stops_at_once(folder):
     async def main():
         engine = engine_of(folder)
         endless = asyncio.create_task(engine.generate(ask_for("a", Grammar(lark="start: /[ab]{1800}/"), max_tokens=1800)))
-        await asyncio.sleep(0.2)
+        await begun(engine)
         await engine.close()
         await asyncio.gather(endless, return_exceptions=True)
         assert endless.cancelled()

@@ -26,13 +26,13 @@ LINES = Grammar(lark='start: ("Y" | "N") "\\t" TEXT\nTEXT: /[^"\\\\\\x00-\\x1F\\
 
 def test_a_low_gate_closes_the_connection():
     """The reply is left after its first token, and the server sees the client go long before the reply would have ended."""
-    do = {"text": "N\t" + "word " * 200, "token_p": {"Y": 0.1, "N": 0.9}, "tokens_per_s": 40}
+    do = {"text": "N\t" + "word " * 200, "token_p": {"Y": 0.1, "N": 0.9}, "tokens_per_s": 4}
     with ModelServer({"rules": [{"on": "answer", "do": do}]}) as server:
         reply = said_by(engine_for(server.url, card=GRAMMAR_CARD), gated(0.2, LINES))
         assert reply.finish_reason == "gate"
         assert reply.gate == pytest.approx(0.1)
         assert until(lambda: server.log[-1].cancelled)
-        assert server.log[-1].ended - server.log[-1].began < 1.0
+        assert server.log[-1].ended - server.log[-1].began < 20  # of 37
 
 
 @pytest.mark.parametrize(("threshold", "finish"), [(0.0, "stop"), (0.05, "stop"), (1.5, "gate")])

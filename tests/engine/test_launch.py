@@ -15,6 +15,7 @@ from graphrag_local.errors import ModelMissing, NoEngine, UsageError
 from graphrag_local.settings import EngineSettings, ServerSettings, Settings
 from tests.engine.test_models import chat_folder
 from tests.engine.tools import until
+from tests.ports import free_port
 
 # Answers /health after a moment, with a child of its own, whose number it prints; what it is told to do otherwise is in its second argument.
 PROGRAM = """
@@ -44,9 +45,7 @@ http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ def test_the_server_dies_with_its_owner(tmp_path, port):
     done = subprocess.run([sys.executable, "-c", owner], capture_output=True, text=True, check=False)
 
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert until(lambda: group_is_empty(int(done.stdout)), timeout_s=10)
+    assert until(lambda: group_is_empty(int(done.stdout)))
 
 
 def test_waiting_ends_with_the_server(server_of):

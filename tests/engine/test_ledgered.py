@@ -10,6 +10,7 @@ from graphrag_local.engine.ledgered import Ledgered
 from graphrag_local.engine.scripted import ScriptedEngine
 from graphrag_local.errors import EngineUnreachable, ReplyInvalid, StorageError
 from graphrag_local.records import Usage
+from tests.clock import run_unhurried
 from tests.engine.tools import TITLE, MemoryLedger, all_of, ask_for, said_by
 
 COST = Usage(calls=1, prompt_tokens=10, completion_tokens=4)
@@ -169,7 +170,7 @@ def test_a_cancelled_asker_takes_nobody_with_him():
         tasks[0].cancel()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    replies = asyncio.run(main())
+    replies = run_unhurried(main)
     assert isinstance(replies[0], asyncio.CancelledError)
     assert [r.text for r in replies[1:]] == ["ok", "ok"]
     assert len(inner.history) == 2

@@ -8,7 +8,7 @@ from graphrag_local.engine.probe import is_tiny, probe
 from graphrag_local.engine.vllm import VLLM
 from graphrag_local.errors import EngineRefused, EngineUnreachable
 from graphrag_local.settings import EngineSettings
-from tests.engine.tools import RawServer, ask_for, completion, run
+from tests.engine.tools import RawServer, ask_for, completion, run, unhurried
 from tests.modelserver import ModelServer
 
 FULL = {"grammar": "walk", "tokenize": True, "window_tokens": 4000}
@@ -176,9 +176,15 @@ def test_models_toml_goes_before_the_name():
 
 def test_probing_a_busy_server_says_so():
     """A server that is loading is reported as not being there yet, with its words."""
-    with RawServer(lambda *_: (503, {}, b"loading")) as server, pytest.raises(EngineUnreachable, match="loading"):
-        probed(server, patience_s=60, clock_scale=100)
-    assert len(server.asked) > 4
+    server = ModelServer({"timeline": [{"from_s": -9, "do": {"status": 503}}]}, clock_scale=100)
+    settings = EngineSettings(url="", model="m", patience_s=60, clock_scale=100)
+
+    def make():
+        return VLLM(settings.model_copy(update={"url": server.url}))
+
+    with pytest.raises(EngineUnreachable, match="not ready"):
+        unhurried(make, lambda engine: probe(engine, settings, None), server)
+    assert len(server.log) > 4
 
 
 def test_the_engine_works_after_the_probe(tmp_path):

@@ -1,6 +1,7 @@
 """Small makers shared by the tests of the engine."""
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -14,6 +15,8 @@ from graphrag_local.engine.vllm import VLLM
 from graphrag_local.prompting import Message
 from graphrag_local.records import LedgerRow
 from graphrag_local.settings import EngineSettings
+from tests.clock import run_unhurried
+from tests.modelserver import ModelServer
 
 TITLE = schema_of(
     {"type": "object", "properties": {"title": {"type": "string", "minLength": 1}}, "required": ["title"], "additionalProperties": False}
@@ -53,6 +56,26 @@ def run(engine: Any, work: Callable[[Any], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
+def unhurried(make: Callable[[], Any], work: Callable[[Any], Awaitable[Any]], server: ModelServer | None = None) -> Any:
+    """The same on a clock that does not depend on the machine (tests/clock.py), which is also the clock of the model server; it serves meanwhile."""
+
+    async def main() -> Any:
+        async with server.here() if server else contextlib.nullcontext():
+            engine = make()
+            try:
+                return await work(engine)
+            finally:
+                await engine.close()
+
+    return run_unhurried(main)
+
+
+async def timed(work: Awaitable[Any]) -> tuple[Any, float]:
+    """What some work gives, and the seconds of the loop's clock that it took."""
+    begun = asyncio.get_running_loop().time()
+    return await work, asyncio.get_running_loop().time() - begun
+
+
 def said_by(engine: Any, *requests: Request) -> Any:
     """The replies to some requests, one after the other; one reply for one request."""
 
@@ -68,7 +91,7 @@ async def all_of(engine: Any, requests: list[Request]) -> list[Any]:
     return await asyncio.gather(*(engine.generate(request) for request in requests), return_exceptions=True)
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 3.0) -> bool:
+def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
     """Whether a condition comes true in time."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

@@ -95,7 +95,7 @@ class Filler:
                 return self.wishes.purpose == "answer" and name != "more"
             case "null":
                 return None
-        return self._string(schema, index)
+        return "" if name == "missing" else self._string(schema, index)  # nothing is, unless the script writes the reply out
 
     def one_of(self, options: list[Any], name: str = "", index: int = 0) -> Any:
         """One of an enumeration: the likeliest where the script says; no, where more or the same is asked; the best grade; else the first."""

@@ -25,6 +25,12 @@ PATHS = {
     "/tokenize": "tokenize", "/health": "health", "/ping": "health", "/version": "health", "/metrics": "metrics",
 }  # fmt: skip
 ANSWERS = frozenset({"reply", "text", "message", "body", "status"})
+BEFORE_S = 1e-3
+
+
+def now() -> float:
+    """The loop's time: `time.monotonic()`, but for a loop with a clock of its own."""
+    return asyncio.get_running_loop().time()
 
 
 class Player:
@@ -41,13 +47,20 @@ class Player:
     def play(self, script: Script) -> None:
         """Begin a script from its start; the log and the number of the run stay."""
         self.script = script
+        self.released = asyncio.Event()
         self.started: float | None = None
         self.slots = Slots(script.get("capacity"))
         self.cache: dict[tuple[str, bytes], tuple[Any, dict[str, Any]]] = {}
 
     def elapsed(self) -> float:
-        """Seconds of the script since the first work request; -1 before it."""
-        return -1.0 if self.started is None else (time.monotonic() - self.started) * self.clock_scale
+        """Seconds of the script since the first work request; -1 before it. They stand still just before what must be met first ends."""
+        if self.started is None:
+            return -1.0
+        elapsed = (now() - self.started) * self.clock_scale
+        if (end := self.script.stops_at(elapsed)) is not None:
+            self.started += (elapsed - end + BEFORE_S) / self.clock_scale
+            elapsed = end - BEFORE_S
+        return elapsed
 
     async def sleep(self, seconds: float) -> None:
         """Wait so many seconds of the script."""
@@ -62,7 +75,7 @@ class Player:
             connection.send(200, wire.dumped([asdict(record) for record in self.log]), JSON)
             return
         in_flight = self.slots.running + self.slots.waiting + self.hanging + 1
-        record = Record(number=len(self.log) + 1, arrived=time.monotonic(), run=self.run, path=request.path, in_flight=in_flight)
+        record = Record(number=len(self.log) + 1, arrived=now(), run=self.run, path=request.path, in_flight=in_flight)
         self.log.append(record)
         exchange = Exchange(self, request, connection, record)
         try:
@@ -74,7 +87,7 @@ class Player:
             record.cancelled = connection.left_by_client
             raise
         finally:
-            record.ended = time.monotonic()
+            record.ended = now()
 
 
 class Exchange:
@@ -82,7 +95,7 @@ class Exchange:
 
     def __init__(self, player: Player, request: HttpRequest, connection: Connection, record: Record) -> None:
         self.player = player
-        self.script = player.script
+        self.script, self.released = player.script, player.released
         self.request = request
         self.connection = connection
         self.record = record
@@ -147,7 +160,7 @@ class Exchange:
         """Take the rule that the request meets; the first request that is work starts the script's clock."""
         player, record = self.player, self.record
         if player.started is None and record.purpose in WORK:
-            player.started = time.monotonic()
+            player.started = now()
         record.rule, self.do = self.script.choose(record.purpose, prompt, record.model, player.run, player.elapsed())
         self.prompt = prompt
 
@@ -175,16 +188,18 @@ class Exchange:
     async def _worked_on(self) -> AsyncIterator[None]:
         """A slot of the machine, and the rule's delay in it; a probe is answered at once."""
         if self.record.purpose == "probe":
-            self.record.began = time.monotonic()
+            self.record.began = now()
             yield
             return
         slots = self.player.slots
         await slots.acquire(int(self.body.get("priority") or 0))
         try:
-            self.record.began = time.monotonic()
+            self.record.began = now()
             by_text = self.do.get("delay_s_by_text", {})
             delay = next((seconds for text, seconds in by_text.items() if self.prompt.has(text)), self.do.get("delay_s", 0))
             await self.player.sleep(delay)
+            if self.do.get("hold"):
+                await self.released.wait()
             yield
         finally:
             slots.release()
@@ -238,7 +253,7 @@ class Exchange:
         async with self._worked_on():
             if not self._scripted():
                 reply = reply_to(call, self.do, script, self.player.on_grammar)
-                await self._pause(script.count.text(reply.content), time.monotonic())
+                await self._pause(script.count.text(reply.content), now())
                 await self._send_reply(reply, self._head())
 
     def _head(self) -> dict[str, Any]:
@@ -247,7 +262,7 @@ class Exchange:
     async def _pause(self, tokens: float, since: float) -> None:
         """Wait until the rule's pace allows so many tokens, counted from a moment."""
         if rate := self.do.get("tokens_per_s"):
-            await self.player.sleep(tokens / rate - (time.monotonic() - since) * self.player.clock_scale)
+            await self.player.sleep(tokens / rate - (now() - since) * self.player.clock_scale)
 
     async def _send_reply(self, reply: ChatReply, head: dict[str, Any]) -> None:
         record = self.record
@@ -270,7 +285,7 @@ class Exchange:
                 yield event
             return
         async with self._worked_on():
-            since = time.monotonic()
+            since = now()
             for share, event in wire.events(reply, self.body, head, sizes):
                 await self._pause(share * sizes[1], since)
                 yield event

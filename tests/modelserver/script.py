@@ -1,7 +1,8 @@
 """A script: how the server behaves, as a JSON object. Unknown keys and words are errors, never ignored.
 
     rules       the first that fits a request decides: {on, when_prompt_has, when_model_is_not, calls, only_in_run, do}
-    timeline    the same with from_s and to_s since the first request that is work; the last that fits decides, before any rule
+    timeline    the same with from_s and to_s since the first request that is work; the last that fits decides, before any rule; with
+                `meet` its time does not end before so many requests have met it, however slow the machine is
     do          what happens: see `DO_KEYS` and replies.py
     fixtures    what extraction finds: [{when_prompt_has, entities, relations, raw_json_strings}], see fixtures.py
     fixture_pattern, fixture_filter, raw_json_strings
@@ -9,7 +10,8 @@
     dimension, vector, embed_rules, embedders, swap   (also under `embeddings`)
 
 Of our own: `model` (the chat model's name), `version`, `grammar` ("ignore", "walk" or "refuse"), `enforce_max_tokens` (true), and in a
-`do` `token_p` (probabilities of alternatives, for log-probabilities and for what a choice or an enum takes).
+`do` `token_p` (probabilities of alternatives, for log-probabilities and for what a choice or an enum takes) and `hold` (true: the request
+keeps its place until the test says `release`).
 """
 
 import json
@@ -28,11 +30,11 @@ TOP_KEYS = frozenset(
     "capacity queue tokenize proxy_cache models_body embeddings dimension vector embed_rules embedders swap model version grammar "
     "enforce_max_tokens".split()
 )
-RULE_KEYS = frozenset("about note on when_prompt_has when_model_is_not calls only_in_run from_s to_s health do".split())
+RULE_KEYS = frozenset("about note on when_prompt_has when_model_is_not calls only_in_run from_s to_s meet health do".split())
 DO_KEYS = frozenset(
     "about note reply entities relations text message body status headers drop after_bytes refuse_connection hang_s before after damage "
     "cut_after_fraction then_repeat repeat_entity_times close set_answer_text cite reasoning_content finish_reason delay_s delay_s_by_text "
-    "tokens_per_s token_p".split()
+    "tokens_per_s token_p hold".split()
 )
 REPLIES = ("valid", "free", "echo-evidence")
 
@@ -43,7 +45,7 @@ class ScriptError(ValueError):
 
 @dataclass(slots=True)
 class Rule:
-    """One rule, and how many requests have fitted everything in it but `calls` and `only_in_run`."""
+    """One rule, and how many requests have fitted everything in it but `calls` and `only_in_run`, or have met it in the timeline."""
 
     label: str
     on: tuple[str, ...]
@@ -54,6 +56,7 @@ class Rule:
     runs: tuple[int, ...] = ()
     from_s: float = 0.0
     to_s: float = float("inf")
+    meet: int = 0
     health: int | None = None
     count: int = field(default=0)
 
@@ -101,6 +104,7 @@ def _rule(label: str, given: Mapping[str, Any]) -> Rule:
         runs=tuple(run_number(run) for run in (runs if isinstance(runs, list) else [runs])),
         from_s=given.get("from_s", 0.0),
         to_s=given.get("to_s", float("inf")),
+        meet=given.get("meet", 0),
         health=given.get("health"),
     )
 
@@ -129,6 +133,8 @@ class Script:
         Requests that the timeline answers do not count for the rules. A probe meets only the faults of the timeline.
         """
         entry = self._moment(purpose, prompt, model, run, elapsed)
+        if entry is not None:
+            entry.count += 1
         if purpose == "probe":
             return (entry.label, entry.do) if entry and entry.do.get("reply") is None else ("", {})
         if entry is not None:
@@ -146,6 +152,10 @@ class Script:
         kind = "extract" if purpose == "probe" else purpose
         now = [rule for rule in self.timeline if rule.from_s <= elapsed < rule.to_s and (not rule.runs or run in rule.runs)]
         return next((rule for rule in reversed(now) if rule.fits(kind, prompt, model)), None)
+
+    def stops_at(self, elapsed: float) -> float | None:
+        """Where the clock is to stand still because an entry of the timeline has not been met often enough before its end."""
+        return min((rule.to_s for rule in self.timeline if rule.count < rule.meet and rule.to_s <= elapsed), default=None)
 
     def health(self, elapsed: float) -> int:
         """The status of the health page and of the model list: what the timeline says, else its 5xx, else 200."""

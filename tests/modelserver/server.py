@@ -3,7 +3,8 @@
 import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -36,6 +37,7 @@ class ModelServer:
         self._wanted_port = port
         self._connections: set[Connection] = set()
         self._faults: list[BaseException] = []
+        self._thread: threading.Thread | None = None
 
     # --- what a test uses
 
@@ -71,18 +73,31 @@ class ModelServer:
     def set_script(self, script: Mapping[str, Any] | str | Path) -> None:
         """Play another script from its start; log and run stay."""
         loaded = _loaded(script)
+        if self._thread is None:
+            self._player.play(loaded)
+            return
         done = threading.Event()
         self._loop.call_soon_threadsafe(self._player.play, loaded)
         self._loop.call_soon_threadsafe(done.set)
         done.wait()
 
-    def wait_for(self, purpose: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
+    def release(self) -> None:
+        """Let go on what the script holds, and what it would hold from now on, until another script is played."""
+        self._loop.call_soon_threadsafe(lambda: self._player.released.set())
+
+    def wait_for(self, purpose: str, count: int = 1, timeout_s: float = 60.0) -> list[Record]:
         """Wait until so many requests of a kind have been answered; TimeoutError otherwise."""
+        return self._wait(lambda: [record for record in self.requests(purpose) if record.ended and record.status], count, purpose, timeout_s)
+
+    def wait_for_open(self, purpose: str, count: int = 1, timeout_s: float = 60.0) -> list[Record]:
+        """Wait until so many requests of a kind have come that have no answer yet; TimeoutError otherwise."""
+        return self._wait(lambda: [record for record in self.requests(purpose) if not record.ended], count, purpose, timeout_s)
+
+    def _wait(self, found: Callable[[], list[Record]], count: int, purpose: str, timeout_s: float) -> list[Record]:
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
-            answered = [record for record in self.requests(purpose) if record.ended and record.status]
-            if len(answered) >= count:
-                return answered
+            if len(records := found()) >= count:
+                return records
             time.sleep(POLL_S)
         raise TimeoutError(f"{count} {purpose} requests did not come within {timeout_s} s")
 
@@ -90,9 +105,7 @@ class ModelServer:
 
     def start(self) -> Self:
         """Bind the port and serve in a thread of its own."""
-        self._listener = Listener(self._wanted_port)
-        self.port = self._listener.port
-        self._ready = threading.Event()
+        self._bind()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="modelserver", daemon=True)
         self._thread.start()
         self._ready.wait()
@@ -101,7 +114,16 @@ class ModelServer:
     def stop(self) -> None:
         """Close every connection and end the thread; a fault of the server itself is raised here."""
         self._loop.call_soon_threadsafe(self._stopping.set)
+        assert self._thread is not None
         self._thread.join()
+        self._raise_faults()
+
+    def _bind(self) -> None:
+        self._listener = Listener(self._wanted_port)
+        self.port = self._listener.port
+        self._ready = threading.Event()
+
+    def _raise_faults(self) -> None:
         if self._faults:
             raise self._faults[0]
 
@@ -116,6 +138,20 @@ class ModelServer:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await asyncio.to_thread(self.stop)
+
+    @asynccontextmanager
+    async def here(self) -> AsyncIterator[Self]:
+        """Serve in the running loop, without a thread: for a loop whose clock is its own (tests/clock.py), which is then the server's too."""
+        self._bind()
+        serving = asyncio.create_task(self._main())
+        while not self._ready.is_set():
+            await asyncio.sleep(0)
+        try:
+            yield self
+        finally:
+            self._stopping.set()
+            await serving
+            self._raise_faults()
 
     # --- the thread
 

@@ -15,11 +15,18 @@ from tests.modelserver.damage import damaged
 from tests.modelserver.fixtures import matched
 from tests.modelserver.prompts import Prompt
 
-CLIENT = httpx.Client()
+CLIENT = httpx.Client(timeout=300)
 PASSAGE = "<text>[1] Anton Vik runs the Gull Mill. [2] The mill grinds rye. [3] Berta Sol paints\nthe Gull Mill.</text>"
 EVIDENCE = "<text>\n[E1] Gull Mill (place): grinds rye.\n[E2] Anton Vik (person): runs the mill.\n[R1] Anton Vik -> Gull Mill: runs\n</text>\nWho?"
 PATTERN = {"entities": ["[A-Z][a-z]+ (?:Vik|Sol)", "Gull Mill"], "types": ["person", "place"], "relate": "within-sentence", "description": "sentence"}
 NUMBERS = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 3}, "minItems": 1, "maxItems": 2}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closing():
+    """The connections go with the tests."""
+    yield
+    CLIENT.close()
 
 
 def objects(**properties):

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -136,15 +137,17 @@ def test_a_graph_without_a_group_is_a_valid_result(count):
     assert run((people, [], [], [community(people)] if people else [])).reports == ()
 
 
-def asking(graph, order: list[str], wait: dict[str, float], **values: object) -> ReportsResult:
-    """A run with a model that notes the order of its requests' communities and takes its time for some (by a name in the prompt)."""
+def asking(graph, order: list[str], waits: dict[str, Callable[[], bool]], **values: object) -> ReportsResult:
+    """A run with a model that notes the order of its requests' communities and waits for something with some (by a name in the prompt)."""
     whole = model_of(valid_reply)
 
     async def generate(request: Request):
         text = request.messages[-1].content
-        name = next((name for name in wait if name in text), "")
+        name = next((name for name in waits if name in text), "")
         order.append(f"begin {name}")
-        await asyncio.sleep(wait.get(name, 0.0))
+        async with asyncio.timeout(60):
+            while name and not waits[name]():
+                await asyncio.sleep(0.001)
         order.append(f"end {name}")
         return await whole.generate(request)
 
@@ -157,7 +160,8 @@ def test_a_parent_starts_before_unrelated_parts_are_done():
     slow, slow_edges = circle("Slow", 12, "s" * 60)
     rows = [*tree([quick[:6], quick[6:]]), *tree([slow[:6], slow[6:]])]
     order: list[str] = []
-    result = asking(([*quick, *slow], [*quick_edges, *slow_edges], [], rows), order, {"Quick": 0.0, "Slow": 0.05}, context_tokens=1200)
+    waits = {"Quick": lambda: True, "Slow": lambda: order.count("begin Quick") == 3}
+    result = asking(([*quick, *slow], [*quick_edges, *slow_edges], [], rows), order, waits, context_tokens=1200)
 
     assert len(result.reports) == 6
     assert order.index("end Slow") > max(place for place, what in enumerate(order) if what == "begin Quick")

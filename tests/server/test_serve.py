@@ -4,20 +4,21 @@ import json
 import signal
 import socket
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.cli.shell import FILES, SCRIPT, _alone, descendants, project, put, runs, sh, start, until  # noqa: F401
+from tests.cli.shell import FILES, SCRIPT, _alone, descendants, ended, project, put, runs, sh, start, until  # noqa: F401
 from tests.cli.test_query import ANSWER
 from tests.cli.test_show import opens, texts
 from tests.engine.test_models import chat_folder
 from tests.modelserver import ModelServer
+from tests.ports import free_port
 
 BODY = {"question": "Who asked for a lamp?"}
+LONG_S = 300  # nothing takes so long, on any machine
 
 
 @dataclass
@@ -34,18 +35,15 @@ class Service:
     def post(self, body: object, **headers: str) -> httpx.Response:
         """One question; a string is sent as it is."""
         content = body if isinstance(body, str) else json.dumps(body)
-        return httpx.post(f"{self.url}/v1/query", content=content, headers={"Content-Type": "application/json", **headers}, timeout=30, trust_env=False)
+        return httpx.post(f"{self.url}/v1/query", content=content, headers={"Content-Type": "application/json", **headers}, timeout=LONG_S, trust_env=False)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """One page."""
-        return httpx.get(f"{self.url}{path}", headers=headers, timeout=30, trust_env=False)
+        return httpx.get(f"{self.url}{path}", headers=headers, timeout=LONG_S, trust_env=False)
 
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    def ready(self) -> httpx.Response:
+        """What `/readyz` says once the model server has answered it, for which it leaves three seconds only."""
+        return until(lambda: (reply := self.get("/readyz")).json()["model"] == "ok" and reply)
 
 
 @pytest.fixture(scope="module", name="service")
@@ -56,9 +54,9 @@ def _service(tmp_path_factory):
         process = start(f"graphrag-local serve {folder} --engine-url {models.url} --set server.port={port} --json")
         url = f"http://127.0.0.1:{port}"
         try:
-            until(lambda: process.poll() is not None or _alive(url), 60)
+            until(lambda: process.poll() is not None or _alive(url))
             service = Service(folder, process, url, models, httpx.Response(0), httpx.Response(0))
-            service.first_ready, service.first_answer = service.get("/readyz"), service.post(BODY)
+            service.first_ready, service.first_answer = service.ready(), service.post(BODY)
             assert sh(f"graphrag-local index {folder}").code == 0
             yield service
         finally:
@@ -68,7 +66,7 @@ def _service(tmp_path_factory):
 
 def _alive(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/healthz", trust_env=False).json() == {"status": "alive"}
+        return httpx.get(f"{url}/healthz", timeout=LONG_S, trust_env=False).json() == {"status": "alive"}
     except httpx.TransportError:
         return False
 
@@ -87,7 +85,7 @@ def test_an_answer_is_the_same_object_as_on_the_command_line(service):
     reply, documents = service.post(BODY), texts(service.folder)
     answer = reply.json()
 
-    assert service.get("/readyz").json() == {"index": "ok", "model": "ok"}
+    assert service.ready().json() == {"index": "ok", "model": "ok"}
     assert reply.status_code == 200
     assert set(answer) == ANSWER
     assert answer["citations"]
@@ -149,7 +147,7 @@ def test_a_conversation_is_read(service):
 def test_what_is_not_a_question_of_this_machine_is_refused(service):
     """Forms of other sites, other host names, other paths and other methods get an error object of their own."""
     refused = {
-        415: httpx.post(f"{service.url}/v1/query", data={"question": "Who?"}, trust_env=False),
+        415: httpx.post(f"{service.url}/v1/query", data={"question": "Who?"}, timeout=LONG_S, trust_env=False),
         421: service.get("/readyz", Host="elsewhere.example"),
         404: service.get("/v1/answers"),
         405: service.get("/v1/query"),
@@ -165,10 +163,10 @@ def test_a_model_server_that_is_away_makes_the_service_unready(tmp_path):
     put(tmp_path, FILES)
     process = start(f"graphrag-local serve {tmp_path} --engine-url http://127.0.0.1:9/v1 --set server.port={port}")
     try:
-        until(lambda: process.poll() is not None or _alive(f"http://127.0.0.1:{port}"), 60)
-        reply = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=20, trust_env=False)
+        until(lambda: process.poll() is not None or _alive(f"http://127.0.0.1:{port}"))
+        reply = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=LONG_S, trust_env=False)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
+        out, err = ended(process)
     finally:
         process.kill()
 
@@ -193,7 +191,7 @@ def test_a_port_in_use_is_said_before_anything_starts(service):
 
 def test_ctrl_c_ends_it_also_while_a_question_is_answered(service):
     """It ends within seconds with 0, also with a question in progress; the announcement goes, no process of it is left; `--json` told where to ask."""
-    service.models.set_script({**SCRIPT, "rules": [{"on": "answer", "do": {"hang_s": 60}}]})
+    service.models.set_script({**SCRIPT, "rules": [{"on": "answer", "do": {"hold": True}}]})
     asked = len(service.models.requests("answer"))
     with socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2]))) as client:
         content = json.dumps(BODY)
@@ -202,10 +200,8 @@ def test_ctrl_c_ends_it_also_while_a_question_is_answered(service):
         until(lambda: len(service.models.requests("answer")) > asked)
         family = descendants(service.process.pid)
         service.process.send_signal(signal.SIGINT)
-        began = time.monotonic()
-        out, err = service.process.communicate(timeout=30)
+        out, err = ended(service.process)
 
-    assert time.monotonic() - began < 15
     assert service.process.returncode == 0, err
     assert json.loads(out) == {"engine": service.models.url, "query": f"{service.url}/v1/query"}
     assert err.splitlines()[0].startswith(f"Ask at {service.url}/v1/query (model server: {service.models.url}).")
@@ -239,7 +235,7 @@ def test_a_model_server_that_does_not_start_says_why(tmp_path):
         f"graphrag-local serve {tmp_path} --set engine.model={model} --set server.engine_port={free_port()} --set server.port={free_port()}",
         env={"PYTHONPATH": f"{fake}:{Path(__file__).parents[2]}"},
     )
-    _, err = process.communicate(timeout=60)
+    _, err = ended(process, LONG_S)
 
     assert process.returncode == 1, err
     assert "graphrag-local: The model server ended while it was starting (exit code 1): ValueError: No available memory for the cache blocks" in err
