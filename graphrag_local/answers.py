@@ -78,7 +78,11 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer object, the same from command line, HTTP and Python."""
+    """The answer object, the same from command line, HTTP and Python.
+
+    `missing` is the part of the question that the answer leaves open, in the model's words. Where nothing is answered `answer` says so, there are no
+    citations, and `nearest` has the passages that came closest.
+    """
 
     answer: str
     mode: str
@@ -88,6 +92,8 @@ class Answer:
     answered: bool = True
     stale: bool = False
     sentences: tuple[AnswerSentence, ...] = ()
+    missing: str = ""
+    nearest: tuple[Source, ...] = ()
     usage: Usage = field(default_factory=Usage)
     notes: tuple[str, ...] = ()
 

@@ -131,6 +131,8 @@ def refuse_unasked(before: Mapping[str, Any], now: Mapping[str, Any], counts: Ma
     if _EVERYTHING in redone:
         redone = [text for text in redone if text == _EVERYTHING or "embedded" in text]
     said = "; ".join(text.format(**{"chunks": 0, "entities": 0, "reports": 0} | dict(counts)) for text in redone)
+    if is_ == "fast":
+        said = said.replace("read by the model again", "read anew, without a model")
     raise NotConfirmed(
         f"What decides this index has changed: {', '.join(differs)}. So {said}.",
         hint="If that is meant, run again with --yes (replies that the ledger holds cost nothing); else set it back. The index answers as it is.",

@@ -49,14 +49,28 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _typed(dotted: str, text: str) -> Any:
-    """A value written as text: lists are comma-separated, the rest is for pydantic to read."""
+def _typed(dotted: str, text: str, origin: str) -> Any:
+    """A value written as text: lists are comma-separated or as TOML writes them, the rest is for pydantic to read."""
     section, _, key = dotted.rpartition(".")
     owner = Settings.model_fields[section].annotation if section in Settings.model_fields else Settings
     info = owner.model_fields.get(key) if isinstance(owner, type) and issubclass(owner, BaseModel) else None
     if info is not None and "tuple" in str(info.annotation):
-        return [part.strip() for part in text.split(",") if part.strip()]
+        return _listed(dotted, text.strip(), origin)
     return text
+
+
+def _listed(dotted: str, text: str, origin: str) -> list[Any]:
+    """A list written as `a,b` or, for values with commas of their own, as `["a", "b"]`, of which a shell may have eaten the quotes; `[ab]*.txt` is a pattern."""
+    if not (text.startswith("[") and (text.endswith("]") or '"' in text or "'" in text)):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = None
+    if not isinstance(value, list):
+        hint = f"""Write --set {dotted}='a/*,b/*' or, with single quotes around it all, --set '{dotted}=["a/*", "b/*"]'."""
+        raise SettingsError(f"{origin}: {dotted} is a list, and {text!r} is none.", hint=hint)
+    return value
 
 
 def load(project: Path, overrides: tuple[str, ...] = (), environment: Mapping[str, str] | None = None) -> Settings:
@@ -80,13 +94,13 @@ def load(project: Path, overrides: tuple[str, ...] = (), environment: Mapping[st
     for name in sorted(env):
         if name.startswith(ENV_PREFIX):
             dotted = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
-            _put(tree, dotted, _typed(dotted, env[name]), f"environment variable {name}")
+            _put(tree, dotted, _typed(dotted, env[name], name), f"environment variable {name}")
     for override in overrides:
         dotted, sign, text = override.partition("=")
         if not sign:
             raise SettingsError(f"--set {override!r} is not section.key=value.", hint="Write --set engine.url=http://127.0.0.1:8000/v1")
         name = dotted.strip()
-        _put(tree, name, _typed(name, text if name.endswith("_prefix") else text.strip()), "--set")
+        _put(tree, name, _typed(name, text if name.endswith("_prefix") else text.strip(), "--set"), "--set")
     for section, values in PRESETS.get(str(tree.get("preset", "")), {}).items():
         tree[section] = values | tree.get(section, {})
     try:

@@ -8,6 +8,7 @@ from graphrag_local.documents.scan import scan
 from graphrag_local.engine.base import FreeText, Request
 from graphrag_local.engine.launch import detect_device
 from graphrag_local.engine.models import Catalogue, models_folder
+from graphrag_local.engine.pipelines import find_pipeline
 from graphrag_local.errors import GraphragError, IndexMissing
 from graphrag_local.forecast.costs import Speed, at_once, first_build_replies
 from graphrag_local.project import ProjectFolder
@@ -30,6 +31,7 @@ async def examine(project: ProjectFolder) -> list[dict[str, Any]]:
     rows = [_row("settings", "ok", str(project.folder)), _collection(project), _disk(project), _models()]
     rows.append(_row("device", "ok", detect_device()))
     rows += await _model_side(project)
+    rows += _pipeline(project)
     rows += _index(project)
     return rows
 
@@ -63,6 +65,14 @@ def _disk(project: ProjectFolder) -> dict[str, Any]:
     free = shutil.disk_usage(project.folder).free // 2**20
     state = "ok" if free >= LOW_DISK_MB else "warn"
     return _row("disk", state, f"{free:,} MB free", "" if state == "ok" else "Make room before indexing.")
+
+
+def _pipeline(project: ProjectFolder) -> list[dict[str, Any]]:
+    try:
+        entry = find_pipeline(project.settings.extraction.spacy)
+    except GraphragError as error:
+        return [_row("spaCy pipeline", "fail" if project.settings.extraction.method == "fast" else "warn", str(error), error.hint)]
+    return [_row("spaCy pipeline", "ok", str(entry.source))] if entry else []
 
 
 async def _model_side(project: ProjectFolder) -> list[dict[str, Any]]:

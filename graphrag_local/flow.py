@@ -1,9 +1,11 @@
 """Bounded concurrency: the one way in which this program does many things at once."""
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -70,6 +72,26 @@ async def in_thread(work: Callable[[Callable[[], None]], R]) -> R:
         return await asyncio.to_thread(work, go_on)
     finally:
         stopped.set()
+
+
+async def in_own_loop(work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """`await work()` in a thread with an event loop of its own, so that what it reckons keeps nobody else waiting; once the caller is cancelled, so is it."""
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[R]]] = Future()
+
+    async def main() -> R:
+        task = asyncio.ensure_future(work())
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await task
+
+    running = asyncio.ensure_future(asyncio.to_thread(lambda: asyncio.run(main())))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        loop, task = await asyncio.wrap_future(begun)
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(task.cancel)
+        await asyncio.wait({running})
+        raise
 
 
 async def map_ordered(items: Iterable[T], work: Callable[[T], Awaitable[R]], *, limit: int) -> list[R]:

@@ -1,7 +1,6 @@
 """What runs and when: STAGES in order, and `build`, which runs them, counts, and publishes.
 
-Everything but the model's replies is recomputed on every run: a reply that the ledger holds costs a look-up, so a run over an unchanged
-collection asks nothing and publishes nothing.
+Where anything has changed, everything but the model's replies is recomputed: a reply that the ledger holds costs a look-up.
 """
 
 import asyncio
@@ -9,17 +8,16 @@ import contextlib
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphrag_local.changes import Changes, all_is_gone, compare, file_of, refuse_if_most_is_gone, say_what_is_kept
+from graphrag_local.changes import Changes
 from graphrag_local.chunks.stage import build_chunks
+from graphrag_local.collection import Gathered, read
 from graphrag_local.communities.stage import Partitioned, build_communities, rebased
-from graphrag_local.documents.stage import read_collection
 from graphrag_local.engine.base import Embedder, Model
-from graphrag_local.errors import CollectionMissing
 from graphrag_local.extraction.stage import Extracted, extract
 from graphrag_local.flow import Progress, in_thread
 from graphrag_local.graph.stage import Graph, build_graph
@@ -32,10 +30,10 @@ from graphrag_local.reports.tree import Tree
 from graphrag_local.settings import Settings
 from graphrag_local.store.snapshot import Snapshot
 from graphrag_local.vectors.stage import VectorCache as VectorCache
-from graphrag_local.vectors.stage import embed, texts_of
+from graphrag_local.vectors.stage import embed, texts_of, without_vector
 
+ABOUT = ("names", "apart", "without_report", "dropped", "empty_chunks")  # of what was built, what manifests keep
 STAGES = ("documents", "chunks", "extraction", "graph", "communities", "reports", "vectors")
-COPY_CHARS = 200  # from here on two equal texts are copies; what is shorter, say "n/a" in a record, many documents say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +42,7 @@ class Run:
 
     `usage` gives what each purpose has cost so far, `replayed` and `wasted` the replies from the ledger and the tokens of unusable replies.
     `forgotten` holds ids of documents and hashes of texts that are left out for good; `renew` why the communities' anchor is to be renewed;
-    `settle` has every report written that can be.
+    `settle` has every report written that can be. `replayed_only` says that only replies and vectors that are kept can be had: no report is wanted.
     """
 
     settings: Settings
@@ -63,22 +61,21 @@ class Run:
     forgotten: frozenset[str] = frozenset()
     renew: str = ""
     settle: bool = False
+    replayed_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Previous:
     """What the current generation gives to the next: its documents, reports and anchor.
 
-    `paid_for` stands for the documents where no generation can be read: ids of those that replies were paid for. `holes` are the chunks whose extraction had
-    failed when the anchor was made: it is made anew once any of them is read. `erased` are ids of entities that forgotten documents name: the anchor is to know
-    nothing of them where they are no more.
+    `holes` are the chunks whose extraction had failed when the anchor was made: it is made anew once any of them is read. `erased` are ids of entities that
+    forgotten documents name: the anchor is to know nothing of them where they are no more.
     """
 
     documents: tuple[Document, ...] = ()
     reports: tuple[Report, ...] = ()
     anchor: Anchor | None = None
     holes: frozenset[str] = frozenset()
-    paid_for: frozenset[str] = frozenset()
     erased: frozenset[str] = frozenset()
 
 
@@ -126,14 +123,35 @@ class Built:
     renewed: str = ""
     holes: frozenset[str] = frozenset()
 
+    def about(self) -> dict[str, Any]:
+        """What a manifest keeps of it besides the records."""
+        return {name: getattr(self, name) for name in (*ABOUT, "last_build")}
 
-async def build(run: Run, previous: Previous | None = None) -> Built:
-    """Read the collection and make everything that the index holds.
+
+async def gather(run: Run, documents: Collection[Document], paid_for: Collection[str] = ()) -> Gathered:
+    """The first stage: the documents of the collection, and what differs from those of the published generation; see `collection.read`."""
+    clock = Clock(run.log, run.usage)
+    with clock.stage("documents"):
+        gathered = await in_thread(
+            lambda go_on: read(
+                run.input_root, run.settings.documents, documents, paid_for=paid_for, forgotten=run.forgotten, allow_empty=run.allow_empty,
+                progress=run.progress, go_on=go_on,
+            )
+        )  # fmt: skip
+    changes = gathered.changes
+    numbers = {name: len(getattr(changes, name)) for name in ("new", "edited", "renamed", "gone", "forgotten")}
+    run.log("documents", read=len(gathered.documents) - len(changes.kept), failed=len(gathered.failures), **numbers)
+    return replace(gathered, seconds=clock.seconds["documents"])
+
+
+async def build(run: Run, previous: Previous | None = None, gathered: Gathered | None = None) -> Built:
+    """Make everything that the index holds, of the collection as it is now or as it was `gathered` before.
 
     A report is kept for as long as its context is what it was written from, so that those written under another `reports.write` are not lost.
     """
+    previous = previous or Previous()
     with _collecting_rarely():
-        return await _build(run, previous or Previous())
+        return await _build(run, previous, gathered or await gather(run, previous.documents))
 
 
 @contextlib.contextmanager
@@ -147,11 +165,10 @@ def _collecting_rarely() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-async def _build(run: Run, previous: Previous) -> Built:
-    clock = Clock(run.log, run.usage)
-    began = time.monotonic()
-    with clock.stage("documents"):
-        documents, failures, changes = await in_thread(lambda go_on: _documents(run, previous, go_on))
+async def _build(run: Run, previous: Previous, gathered: Gathered) -> Built:
+    clock = Clock(run.log, run.usage, {"documents": gathered.seconds})
+    began = time.monotonic() - gathered.seconds
+    documents = gathered.documents
     with clock.stage("chunks"):
         chunks = await in_thread(lambda go_on: build_chunks(documents, run.settings.chunks, run.models_folder, progress=run.progress, go_on=go_on))
     paths = {document.id: document.path for document in documents}
@@ -162,16 +179,16 @@ async def _build(run: Run, previous: Previous) -> Built:
     if previous.holes & {chunk.id for chunk in chunks} - holes:
         previous = replace(previous, anchor=None)
     before = {document.path: document.id for document in previous.documents}
-    moved = {before[old]: document_id(new) for old, new in changes.renamed}
+    moved = {before[old]: document_id(new) for old, new in gathered.changes.renamed}
     gone = set(before.values()) - {document.id for document in documents} - moved.keys()
     snapshot, graph, partitioned, written = await _graph_and_reports(run, clock, documents, chunks, extracted, previous, gone, moved, limit)
-    failures = [*failures, *extracted.failures, *snapshot.failures]
+    failures = (*gathered.failures, *extracted.failures, *snapshot.failures)
     with clock.stage("vectors"):
-        vectors = await _vectors(run, snapshot)
-    snapshot = replace(snapshot, vectors=vectors, failures=tuple(failures), dimension=run.embedder.card.dimension)
+        vectors, unembedded = await _vectors(run, snapshot)
+    snapshot = replace(snapshot, vectors=vectors, failures=(*failures, *unembedded), dimension=run.embedder.card.dimension)
     return Built(
         snapshot=snapshot,
-        changes=changes,
+        changes=gathered.changes,
         last_build=_cost(clock, time.monotonic() - began, run),
         apart=sum(len(extraction.apart) for extraction in extracted.extractions),
         names=_names(extracted.extractions),
@@ -186,6 +203,14 @@ async def _build(run: Run, previous: Previous) -> Built:
         rewritten=written.written,
         holes=holes,
     )
+
+
+def unchanged(run: Run, gathered: Gathered, about: Mapping[str, Any], failures: Iterable[Failed]) -> Built:
+    """What a build would have made of a collection that has not changed, but for the records: of them it holds the documents and the failures."""
+    last_build = _cost(Clock(run.log, run.usage, {"documents": gathered.seconds}), gathered.seconds, run)
+    none: dict[str, Any] = dict.fromkeys(("chunks", "mentions", "entities", "relationships", "claims", "communities", "reports"), ())
+    snapshot = Snapshot(documents=gathered.documents, failures=tuple(failures), **none)
+    return Built(snapshot=snapshot, changes=gathered.changes, last_build=last_build, rewritten=0, **{name: about[name] for name in ABOUT})
 
 
 def reportable(snapshot: Snapshot, settings: Settings) -> set[str]:
@@ -206,7 +231,7 @@ async def write_missing(run: Run, snapshot: Snapshot, only: set[str]) -> Built:
     others = [row for row in snapshot.failures if row.stage != "reports" or row.input_id not in only]
     snapshot = replace(snapshot, reports=written.reports, failures=(*others, *written.failures))
     with clock.stage("vectors"):
-        snapshot = replace(snapshot, vectors=await _vectors(run, snapshot), dimension=run.embedder.card.dimension)
+        snapshot = replace(snapshot, vectors=(await _vectors(run, snapshot))[0], dimension=run.embedder.card.dimension)
     return Built(
         snapshot=snapshot,
         changes=Changes(same=len(snapshot.documents)),
@@ -216,61 +241,25 @@ async def write_missing(run: Run, snapshot: Snapshot, only: set[str]) -> Built:
     )
 
 
-async def _vectors(run: Run, snapshot: Snapshot) -> tuple[Vector, ...]:
-    owners = texts_of(snapshot.chunks, snapshot.entities, snapshot.reports)
-    return await embed(owners, run.embedder, run.cache, prefix=run.settings.vectors.text_prefix, batch=run.settings.vectors.batch, progress=run.progress)
+async def _vectors(run: Run, snapshot: Snapshot) -> tuple[tuple[Vector, ...], list[Failed]]:
+    """The vectors, and what has none for now, which is nothing unless the embedder is known to be away."""
+    owners, settings = texts_of(snapshot.chunks, snapshot.entities, snapshot.reports), run.settings.vectors
+    left = without_vector(owners, run.embedder, run.cache, prefix=settings.text_prefix) if run.replayed_only else []
+    vectors = await embed(
+        [owner for owner in owners if owner not in left] if left else owners,
+        run.embedder, run.cache, prefix=settings.text_prefix, batch=settings.batch, progress=run.progress,
+    )  # fmt: skip
+    return vectors, [Failed(stage="vectors", input_id=id_, input=f"{kind} {id_}", reason="it has no vector yet", retryable=True) for kind, id_, _ in left]
 
 
 def _without(written: ReportsResult) -> dict[str, int]:
     return {"folded": len(written.folded), "unwritten": len(written.unwritten), "stale": len(written.stale)}
 
 
-def _documents(run: Run, previous: Previous, go_on: Callable[[], None]) -> tuple[list[Document], list[Failed], Changes]:
-    """The documents of the collection, with those of files that are there but cannot be read now as they were."""
-    known = {document.path: document for document in previous.documents if document.id not in run.forgotten}
-    try:
-        read, failures, present = read_collection(run.input_root, run.settings.documents, progress=run.progress, go_on=go_on)
-    except CollectionMissing as error:
-        raise all_is_gone(error, len(known)) from error
-    texts = {document.content_hash for document in known.values()}
-    forgotten = [document for document in read if _is_forgotten(document, known, texts, run.forgotten)]
-    out = {document.path for document in forgotten} | {row.input for row in failures if document_id(row.input) in run.forgotten}
-    read = [document for document in read if document.path not in out]
-    failures = [row for row in failures if row.input not in out]
-    files = set(present)  # of which a table that holds nothing but forgotten records is not one that cannot be read
-    changes = compare({path: document.content_hash for path, document in known.items()}, read, files - {file_of(path, files) for path in out})
-    changes = replace(changes, forgotten=tuple(sorted(out)))
-    if not run.allow_empty:
-        refuse_if_most_is_gone(len(changes.gone), len(known), run.settings.documents.missing_limit)
-        there = {document.id for document in read} | {document_id(path) for path in present}
-        refuse_if_most_is_gone(len(previous.paid_for - there), len(previous.paid_for), run.settings.documents.missing_limit)
-    documents = sorted([*read, *(known[path] for path in changes.kept)], key=lambda document: document.path)
-    failures = say_what_is_kept(failures, changes)
-    if not documents and not known and not previous.documents and not out:
-        reasons = "; ".join(f"{failure.input}: {failure.reason}" for failure in failures[:5])
-        raise CollectionMissing(
-            f"There is no document to index in {run.input_root}{': ' + reasons if reasons else ''}.",
-            hint="Put files there, or point documents.input at the folder that has them.",
-        )
-    numbers = {name: len(getattr(changes, name)) for name in ("new", "edited", "renamed", "gone", "forgotten")}
-    run.log("documents", read=len(read), failed=len(failures), **numbers)
-    return documents, failures, changes
-
-
-def _is_forgotten(document: Document, known: Container[str], texts: Container[str], forgotten: frozenset[str]) -> bool:
-    """By its path, or as a copy of a forgotten text under a new one.
-
-    A text that the index holds anyway (`texts` by hash, `known` by path) is no secret: a copy that was there all along stays, also when it is renamed.
-    Nor is one so short that documents have it by chance.
-    """
-    is_copy = document.content_hash in forgotten and len(document.text) >= COPY_CHARS
-    return document.id in forgotten or (is_copy and document.path not in known and document.content_hash not in texts)
-
-
 async def _graph_and_reports(
     run: Run,
     clock: Clock,
-    documents: list[Document],
+    documents: Collection[Document],
     chunks: tuple[Chunk, ...],
     extracted: Extracted,
     previous: Previous,
@@ -291,7 +280,9 @@ async def _graph_and_reports(
     with clock.stage("reports"):
         written = await write_reports(
             communities, graph.entities, graph.relationships, graph.claims, graph.mentions, run.model, run.prompts["report"],
-            settings.reports, previous=previous.reports, gone=gone, moved=moved, settle=run.settle, progress=run.progress, limit=limit,
+            settings.reports, previous=previous.reports, gone=gone, moved=moved, settle=run.settle,
+            only=set() if run.replayed_only and not run.model.card.absent else None,
+            progress=run.progress, limit=limit,
         )  # fmt: skip
     snapshot = Snapshot(
         documents=tuple(documents),

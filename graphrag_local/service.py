@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,16 @@ from graphrag_local.engine.base import NO_MODEL, Embedder, EmbedderCard
 from graphrag_local.errors import GraphragError, IndexBusy, IndexMismatch, IndexMissing, StorageError, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.query.ask import MODES, ask, ask_nobody, retrieve
+from graphrag_local.query.parts import PARTS
 from graphrag_local.query.trace import Replay
 from graphrag_local.query.trace import Trace as Trace
 from graphrag_local.settings import QuerySettings, VectorsSettings
 from graphrag_local.settling import may_lack, write_level
+from graphrag_local.store.forgotten import read_forgotten
 from graphrag_local.store.generations import current_id
 from graphrag_local.store.reading import StoredIndex
+from graphrag_local.store.traces import drop_trace, write_trace
 from graphrag_local.store.traces import read_trace as read_trace
-from graphrag_local.store.traces import write_trace
 from graphrag_local.text import is_question
 from graphrag_local.wiring import ModelSide, open_embedder, open_embedder_of, open_model_side, tokenizer_of
 
@@ -39,9 +41,11 @@ class Asker:
         self._users: dict[str, int] = {}
         self._retired: list[StoredIndex] = []
         self._side: ModelSide | None = None
+        self._embedder: Embedder | None = None
+        self._own: dict[EmbedderCard, Embedder] = {}
         self._opening = asyncio.Lock()
         self._turn = 0
-        self._writing = asyncio.Lock()
+        self._writing, self._level = asyncio.Lock(), -1
         self._looked: dict[tuple[str, int], str] = {}
         self._follower: asyncio.Task[None] | None = None
 
@@ -58,7 +62,7 @@ class Asker:
     async def _open_index(self) -> StoredIndex:
         newest = current_id(self._project.index)
         if self._index is None or self._index.generation != newest:
-            fresh = await asyncio.to_thread(StoredIndex.open, self._project.index)
+            fresh = await asyncio.to_thread(_ready, self._project.index)
             if self._index is not None:
                 self._retired.append(self._index)
             self._index = fresh
@@ -86,8 +90,8 @@ class Asker:
             self._retired.remove(old)
 
     async def ask(
-        self, question: str, mode: str, level: int | None, *, strict: bool = False, history: Sequence[Turn] = (), listen: Listener | None = None,
-        trace: Trace | None = None,
+        self, question: str, mode: str, level: int | None, *, strict: bool = False, dynamic: bool = False, history: Sequence[Turn] = (),
+        listen: Listener | None = None, trace: Trace | None = None,
     ) -> Answer:  # fmt: skip
         """The answer; a bad question or mode is refused before anything is opened. `history` are earlier turns, oldest first. Whoever listens is told the
         whole answer last; `trace` is written from the moment on at which the model side is asked."""
@@ -95,9 +99,9 @@ class Asker:
         note = await self._write_what_is_missing(mode, level)
         index, side = await self._open()
         same_embedder(index.manifest, side.embedder, self._project.settings.vectors)
-        self._users[index.generation] = self._users.get(index.generation, 0) + 1
         self._turn += 1
         prompts, settings = self._project.prompts, self._project.settings.query
+        settings = settings.model_copy(update={"dynamic": dynamic or settings.dynamic})
         if trace:
             side, prompts = _watched(side, trace), trace.prompts(prompts)
             trace.about |= {
@@ -105,7 +109,7 @@ class Asker:
                 "settings": settings.model_dump(mode="json"), "generation": index.generation, "note": note, "answer": None,
             }  # fmt: skip
         began = time.monotonic()
-        try:
+        with self._using(index):
             answer = await ask(
                 question, index, side.model, side.embedder, prompts, settings,
                 mode=mode, level=level, turn=self._turn, strict=strict, entailment=side.entailment, reranker=side.reranker,
@@ -119,9 +123,47 @@ class Asker:
             if listen:
                 listen(Event(kind="done", answer=answer))
             return answer
+
+    @contextlib.contextmanager
+    def _using(self, index: StoredIndex) -> Iterator[None]:
+        """Keep a generation open while somebody reads it."""
+        self._users[index.generation] = self._users.get(index.generation, 0) + 1
+        try:
+            yield
         finally:
             self._users[index.generation] -= 1
             self._close_unused()
+
+    async def brief(self, question: str, mode: str, level: int | None) -> Answer:
+        """The answer without a model; no server is asked. An embedder in this process helps where it is the one that made the index's vectors."""
+        refuse_bad_question(question, mode)
+        began = time.monotonic()
+        async with self._opening:
+            index = await self._open_index()
+            embedder = self._own_embedder(index)
+        with self._using(index):
+            answer = await ask_nobody(question, index, embedder, self._project.settings.query, mode=mode, level=level)
+            return replace(answer, usage=replace(answer.usage, seconds=round(time.monotonic() - began, 3)))
+
+    async def retrieve(self, question: str, mode: str, level: int | None, k: int) -> tuple[Hit, ...]:
+        """The ranked records of a question; no language model is asked."""
+        refuse_bad_question(question, mode)
+        async with self._opening:
+            index = await self._open_index()
+            if self._embedder is None:
+                self._embedder = await open_embedder(self._project, lambda text: None)
+            embedder = self._embedder
+        same_embedder(index.manifest, embedder, self._project.settings.vectors)
+        with self._using(index):
+            return await retrieve(question, index, embedder, self._project.settings.query, mode, level, k)
+
+    def _own_embedder(self, index: StoredIndex) -> Embedder:
+        """The embedder in this process that made the vectors of an index, or none."""
+        models = index.manifest["about"]["models"]
+        made = EmbedderCard.of(models)
+        if made not in self._own:
+            self._own[made] = open_embedder_of(models, self._project, self._say)
+        return self._own[made]
 
     async def _write_what_is_missing(self, mode: str, level: int | None) -> str:
         """Have the reports of the asked level written, where it lacks some; a note for the answer."""
@@ -130,15 +172,19 @@ class Asker:
         if mode != "global":
             return ""
         index, side = await self._open()
-        if not may_lack(index, self._project, wanted):  # then it need not wait for what is written for others
-            return ""
+        with self._using(index):
+            if not await asyncio.to_thread(may_lack, index, self._project, wanted):  # then it need not wait for what is written for others
+                return ""
+        if self._writing.locked() and self._level != wanted:
+            return f"Reports of level {self._level} are being written; those that level {wanted} lacks were not for this question, their elements were read."
         async with self._writing:
+            self._level = wanted
             if (index.generation, wanted) in self._looked:
                 return self._looked[index.generation, wanted]
             try:
                 note = await write_level(self._project, side, wanted, most=settings.query.first_use_reports, say=self._say)
             except IndexBusy:
-                return "The index is being built; reports that this level lacks were not written for this question, their elements were read."
+                return "The index is being built by another process; reports that this level lacks were not written for this question, their elements were read."
             except StorageError:
                 return "The index cannot be written here; reports that this level lacks were not written, their elements were read."
             now = current_id(self._project.index)
@@ -173,9 +219,24 @@ class Asker:
         for index in [*self._retired, *([self._index] if self._index else [])]:
             index.close()
         self._retired, self._index = [], None
+        for embedder in [*self._own.values(), *([self._embedder] if self._embedder else [])]:
+            await embedder.close()
+        self._own, self._embedder = {}, None
         if self._side is not None:
             await self._side.close()
             self._side = None
+
+
+def _ready(path: Path) -> StoredIndex:
+    """The current generation with what questions derive from it: found beside its tables, or made once, which takes long where there is much."""
+    index = StoredIndex.open(path)
+    try:
+        for part in PARTS:
+            index.kept(part)
+    except BaseException:
+        index.close()
+        raise
+    return index
 
 
 def refuse_bad_question(question: str, mode: str) -> None:
@@ -226,8 +287,14 @@ def _watched(side: ModelSide, trace: Trace) -> ModelSide:
 
 
 def keep_trace(project: ProjectFolder, trace: Trace) -> Path | None:
-    """Write a trace into the index; None where the question was refused before anything was asked."""
-    return write_trace(project.index, trace.content()) if trace.about else None
+    """Write a trace into the index; None where the question was refused before anything was asked, or where it names a document that is forgotten now.
+
+    It is written first and looked at then, so that a `forget` at the same time either finds it or is seen here.
+    """
+    if not trace.about:
+        return None
+    path = write_trace(project.index, trace.content())
+    return None if drop_trace(path, {entry.document for entry in read_forgotten(project.index)}) else path
 
 
 async def run_replay(project: ProjectFolder, content: dict[str, Any], question: str = "") -> Answer:
@@ -255,27 +322,18 @@ async def run_replay(project: ProjectFolder, content: dict[str, Any], question: 
 
 
 async def run_briefing(project: ProjectFolder, question: str, mode: str, level: int | None, say: Say) -> Answer:
-    """One question answered without a model. An embedder in this process helps where it is the one that made the index's vectors; no server is asked."""
-    refuse_bad_question(question, mode)
-    began = time.monotonic()
-    index = StoredIndex.open(project.index)
-    embedder = open_embedder_of(index.manifest["about"]["models"], project, say)
+    """One question from the command line, answered without a model."""
+    asker = Asker(project, say)
     try:
-        answer = await ask_nobody(question, index, embedder, project.settings.query, mode=mode, level=level)
-        return replace(answer, usage=replace(answer.usage, seconds=round(time.monotonic() - began, 3)))
+        return await asker.brief(question, mode, level)
     finally:
-        index.close()
-        await embedder.close()
+        await asker.close()
 
 
 async def run_retrieve(project: ProjectFolder, question: str, mode: str, level: int | None, k: int) -> tuple[Hit, ...]:
-    """The ranked records of a question; no language model is called."""
-    refuse_bad_question(question, mode)
-    index = StoredIndex.open(project.index)
-    embedder = await open_embedder(project, lambda text: None)
+    """The ranked records of a question from the command line."""
+    asker = Asker(project)
     try:
-        same_embedder(index.manifest, embedder, project.settings.vectors)
-        return await retrieve(question, index, embedder, project.settings.query, mode, level, k)
+        return await asker.retrieve(question, mode, level, k)
     finally:
-        index.close()
-        await embedder.close()
+        await asker.close()

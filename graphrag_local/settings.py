@@ -97,6 +97,8 @@ class ExtractionSettings(Section):
 
     method: Literal["standard", "fast"] = "standard"
     """`standard`: the model reads every chunk. `fast`: no model at all; names, recurring phrases and what stands together, by statistics."""
+    spacy: str = ""
+    """A spaCy pipeline that finds names and phrases for `fast`: the name it is installed under, or its folder (as it is, or in the models folder)."""
     types: tuple[str, ...] = ("organization", "person", "geo", "event")
     """Entity types."""
     other_type: bool = True
@@ -347,6 +349,7 @@ class Settings(Section):
         content: dict[str, Any] = self.model_dump(mode="json", include={"documents", "chunks", "extraction", "describe", "communities", "reports"})
         for name in ("input", "max_file_mb", "parse_timeout_s", "parse_memory_mb", "missing_limit", "ocr_command"):
             content["documents"].pop(name)
+        content["extraction"].pop("spacy")  # which pipeline that is stands beside the models, wherever its files are
         if self.extraction.method == "standard":  # as before there was another
             content["extraction"].pop("method")
         for name in ("renew_modularity", "renew_roots", "renew_days"):

@@ -3,6 +3,7 @@
 import difflib
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from graphrag_local.errors import IndexCorrupt, IndexMismatch, IndexMissing, UsageError
@@ -12,15 +13,16 @@ from graphrag_local.store.lock import holder
 from graphrag_local.store.reading import StoredIndex
 from graphrag_local.store.runlog import last_run
 from graphrag_local.text import name_key, one_line, place_of
-from graphrag_local.verify.index import damages
 
+Verified = dict[str, list[str]]  # `problems` that were found, and what was `unchecked`, a sentence each
+UNCHECKED: Verified = {"problems": [], "unchecked": []}
 KINDS = ("entity", "community", "report", "document", "failures")
 LISTED = 12  # candidates named when a name fits none or several
 SHORT = 60  # characters of a title among others
 
 
-def status_of(project: ProjectFolder, *, check_files: bool = False) -> dict[str, Any]:
-    """The status object (architecture §7); `check_files` hashes every file of all generations and reads all of the ledger.
+def status_of(project: ProjectFolder, *, check: Callable[[Path], Verified] | None = None) -> dict[str, Any]:
+    """The status object (architecture §7); `check` looks at all of the index (see `verify`, which is slow to load) and says what is wrong with it.
 
     Of an unfinished run, `running` says how far it is while its process lives, `interrupted` how far it came.
     """
@@ -28,13 +30,13 @@ def status_of(project: ProjectFolder, *, check_files: bool = False) -> dict[str,
     unfinished = {key: run[key] for key in ("stage", "done", "total")} if run and not run["ended"] else None
     builder = holder(project.index)
     running = {"pid": builder.pid, "started": builder.started, **(unfinished or {})} if builder and builder.alive else None
-    state = {"running": running, "interrupted": None if running else unfinished, "problems": damages(project.index) if check_files else []}
+    state = {"running": running, "interrupted": None if running else unfinished, **(check(project.index) if check else UNCHECKED)}
     try:
         index = StoredIndex.open(project.index)
     except IndexMissing:
         return _nothing() | state
     except (IndexCorrupt, IndexMismatch):
-        if not check_files:
+        if check is None:
             raise
         return _nothing() | state
     try:

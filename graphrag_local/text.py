@@ -152,6 +152,9 @@ def words(text: str) -> Iterator[str]:
 
     As in `name_key`, Arabic vowel signs and stretching, direction marks and joiners do not count, and Chinese characters are simplified.
     """
+    if text.isascii():  # the same, some five times as fast
+        yield from _WORD.findall(text.casefold())
+        return
     folded = _UNSEEN.sub("", unicodedata.normalize("NFKC", _SURROGATE.sub(" ", text)).translate(_QUOTES).casefold())
     folded = _simplified().convert(folded) if _HAN.search(folded) else folded
     for match in _WORD.finditer(folded):
@@ -237,16 +240,18 @@ def word_key(word: str) -> str:
 
 def placed_words(text: str) -> list[PlacedWord]:
     """The words of a text in order, with their places; characters of scripts without spaces stand alone."""
-    found = []
-    for match in (_PLAIN_WORD if text.isascii() else _PLACED).finditer(text):
-        start, end = match.span()
-        key, capital, bare = _shape(match.group())
-        found.append(PlacedWord(key, start, end, capital, bare))
-    return found
+    found = list(word_pattern(text).finditer(text))
+    shapes = [word_shape(match.group()) for match in found]
+    return [PlacedWord(key, *match.span(), capital, bare) for match, (key, capital, bare) in zip(found, shapes, strict=True)]
+
+
+def word_pattern(text: str) -> re.Pattern[str]:
+    """What finds the words of a text, as `placed_words` does."""
+    return _PLAIN_WORD if text.isascii() else _PLACED
 
 
 @lru_cache(maxsize=1 << 17)
-def _shape(word: str) -> tuple[str, bool, bool]:
+def word_shape(word: str) -> tuple[str, bool, bool]:
     """A word's key, whether it begins with a capital, and whether its script has none."""
     first = word[0]
     bare = first.lower() == first.upper()
@@ -261,24 +266,24 @@ def phrases(text: str, usual: Container[str] = (), words: list[PlacedWord] | Non
     """
     words = placed_words(text) if words is None else words
     found = []
-    run: list[PlacedWord] = []
-    small = 0
-    for word in words:
-        joined = bool(run) and _joins(text, run[-1], word)
-        digits = word.key.isdecimal() and len(word.key) <= 2
-        if word.capital or (joined and not small and digits):
-            if not joined:
-                found += _run(text, run, usual)
-                run = []
-            run.append(word)
-            small = 0
-        elif joined and small < 2 and word.key in JOINERS:
-            run.append(word)
-            small += 1
-        else:
-            found += _run(text, run, usual)
-            run, small = [], 0
-    found += _run(text, run, usual)
+    begin = 0
+    starts = [place for place, word in enumerate(words) if word.capital]
+    for start in starts:
+        if start < begin:
+            continue  # inside the run before
+        begin = start
+        end, small = begin + 1, 0
+        while end < len(words) and _joins(text, words[end - 1], words[end]):
+            word = words[end]
+            if word.capital or (not small and word.key.isdecimal() and len(word.key) <= 2):
+                small = 0
+            elif small < 2 and word.key in JOINERS:
+                small += 1
+            else:
+                break
+            end += 1
+        found += _run(text, words[begin:end], usual)
+        begin = end
     found += [(match.start(group), match.end(group)) for match in _QUOTED.finditer(text) for group in (match.lastindex or 0,)]
     return sorted(set(found))
 

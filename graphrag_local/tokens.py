@@ -6,10 +6,11 @@ sum over pieces is never less than the count of the whole by more than one token
 
 import base64
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import tiktoken
 from tokenizers import Tokenizer
@@ -145,6 +146,16 @@ class Estimate:
         return int(total + (len(text) - seen) * self.other) + 1
 
 
+def described(counter: TokenCounter) -> dict[str, Any]:
+    """How tokens are counted, as JSON: a name and, of an estimate, all that it is."""
+    return {"name": counter.name, "estimate": asdict(counter) if isinstance(counter, Estimate) else None}
+
+
+def estimate_of(description: Mapping[str, Any]) -> Estimate | None:
+    """The estimate that was described; None for a tokenizer, which takes its files."""
+    return Estimate(**description["estimate"]) if description["estimate"] else None
+
+
 @cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((name, re.compile(f"[{characters}]")) for name, characters, _ in KINDS)
@@ -155,12 +166,17 @@ def count_messages(counter: TokenCounter, messages: tuple[Message, ...]) -> int:
     return REPLY_TOKENS + sum(TURN_TOKENS + counter.count(message.content) for message in messages)
 
 
-def fits(counter: TokenCounter, messages: tuple[Message, ...], tokens: int) -> bool:
-    """Whether a rendered chat has at most so many tokens; most chats are so short that they need not be counted.
+def most_tokens(text: str) -> int:
+    """What no tokenizer makes more tokens of a text than.
 
     A token is a byte at least. Twice that is allowed for what is not ASCII, because some tokenizers write compatibility forms out.
     """
-    most = REPLY_TOKENS + sum(TURN_TOKENS + 2 * len(m.content.encode("utf-8", "surrogatepass")) - len(m.content) for m in messages)
+    return len(text) if text.isascii() else 2 * len(text.encode("utf-8", "surrogatepass")) - len(text)
+
+
+def fits(counter: TokenCounter, messages: tuple[Message, ...], tokens: int) -> bool:
+    """Whether a rendered chat has at most so many tokens; most chats are so short that they need not be counted."""
+    most = REPLY_TOKENS + sum(TURN_TOKENS + most_tokens(message.content) for message in messages)
     return most <= tokens or count_messages(counter, messages) <= tokens
 
 

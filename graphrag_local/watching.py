@@ -1,11 +1,14 @@
-"""`index --watch`: follows the input folder, brings the index up to date after each change, and writes what reports are left when nothing happens."""
+"""`index --watch`: follows the input folder and brings the index up to date after each change.
+
+When nothing happens it writes what reports are left, and tries again what a good run could not do for now (a request that timed out, say).
+"""
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import watchfiles
 
@@ -20,11 +23,14 @@ LOOK_S = 1.0  # how often a folder that is not there, and a lock that is held, a
 class Pace:
     """Seconds: `quiet_s` without a further change before a run starts, `idle_s` without any before the remaining reports are written (0: never).
 
+    What failed for now is tried again after a pause of `idle_s` (`retry_s` where that is 0), which doubles while it helps nothing, up to `retry_most_s`.
     `poll`: look at the files instead of being told by the system, for network folders that tell nothing.
     """
 
     quiet_s: float = 1.0
     idle_s: float = 60.0
+    retry_s: float = 60.0
+    retry_most_s: float = 3600.0
     poll: bool = False
 
 
@@ -34,50 +40,79 @@ async def watch(project: ProjectFolder, make: MakeProgress, order: Order, *, pac
     What keeps a run from being made (a server that is away, a full disk, most files gone) is said, and tried again at the next change and whenever
     it is idle: nothing is lost. Wrong use and a question that needs a yes end it.
     """
-    runs = _Runs(project, make, order, say, done)
+    runs = Runs(lambda order: run_index(project, make, order), order, pace=pace, say=say, done=done)
     changed = asyncio.Event()
     follower = asyncio.create_task(_follow(project.input_root, project.index, pace, changed))
     try:
         await asyncio.sleep(0)  # what happens from here on is seen, also while the first run reads
-        while True:
-            changed.clear()
-            await runs.after_change()
-            while not await _happens(changed, follower, pace.idle_s):
-                await runs.when_idle()
+        await runs.keep_up(changed, follower)
     finally:
         follower.cancel()
         await asyncio.gather(follower, return_exceptions=True)
 
 
-class _Runs:
+class Runs:
     """The runs of one watch, and what the last of them left to do."""
 
-    def __init__(self, project: ProjectFolder, make: MakeProgress, order: Order, say: Callable[[str], None], done: Callable[[Indexed], None]) -> None:
-        self._project, self._make, self._order, self._say, self._done = project, make, order, say, done
+    def __init__(
+        self, run: Callable[[Order], Awaitable[Indexed]], order: Order, *, pace: Pace, say: Callable[[str], None], done: Callable[[Indexed], None]
+    ) -> None:  # fmt: skip
+        self._make, self._order, self._pace, self._say, self._done = run, order, pace, say, done
         self._left_over = self._failed = False
+        self._unread: frozenset[tuple[str, str]] = frozenset()
+        self._retry_s = 0.0
         self._said = ""
+
+    async def keep_up(self, changed: asyncio.Event, follower: "asyncio.Future[None]") -> NoReturn:
+        """Run now and whenever it is `changed`, and in between when there is something left to do; raises what ends the follower."""
+        while True:
+            changed.clear()
+            await self.after_change()
+            while not await _happens(changed, follower, self.wait_s):
+                await self.when_idle()
+
+    @property
+    def wait_s(self) -> float:
+        """How long nothing must happen before there is something to do; 0: there is nothing."""
+        return self._pace.idle_s if self._pace.idle_s and (self._failed or self._left_over) else self._retry_s
 
     async def after_change(self) -> None:
         """Bring the index up to date."""
+        self._unread = frozenset()
+        await self._up_to_date()
+
+    async def _up_to_date(self) -> None:
         indexed = await self._run(self._order)
         if indexed is not None:  # wishes about the first run: a folder that is gone tomorrow is another matter
             self._order = replace(self._order, retry_failed=False, repartition=False, allow_empty=False, yes=False)
         self._left_over = indexed is not None and bool(indexed.built.without_report["unwritten"] + indexed.built.without_report["stale"])
+        if indexed is not None:
+            self._note_failures(indexed)
+
+    def _note_failures(self, indexed: Indexed) -> None:
+        """When what failed for now is to be tried again: soon, unless it is what failed before."""
+        unread = frozenset((row.stage, row.input_id or row.input) for row in indexed.built.snapshot.failures if row.retryable)
+        again = 2 * self._retry_s if unread and unread == self._unread else self._pace.idle_s or self._pace.retry_s
+        self._unread, self._retry_s = unread, min(again, self._pace.retry_most_s) if unread else 0.0
 
     async def when_idle(self) -> None:
-        """Try again what could not be done, else write the reports that are left, once after each change."""
+        """Try again a run that could not be made, else write the reports that are left, once after each change, else try again what failed for now."""
         if self._failed:
-            await self.after_change()
-        elif self._left_over:
+            await self._up_to_date()
+        elif self._left_over and self._pace.idle_s:
             self._left_over = False  # what cannot be written now waits for the next change
             self._say("Nothing changes: the reports that are left are written.")
-            await self._run(replace(self._order, settle=True))
+            if (indexed := await self._run(replace(self._order, settle=True))) is not None:
+                self._note_failures(indexed)
+        elif self._unread:
+            self._say(f"Nothing changes: what failed for now ({len(self._unread)}) is tried again.")
+            await self._up_to_date()
 
     async def _run(self, order: Order) -> Indexed | None:
         """One run; None, with a word, where it could not be made."""
         while True:
             try:
-                indexed = await run_index(self._project, self._make, order)
+                indexed = await self._make(order)
             except (UsageError, Interrupted):
                 raise
             except IndexBusy as error:
@@ -99,9 +134,9 @@ class _Runs:
         self._said = text
 
 
-async def _happens(changed: asyncio.Event, follower: asyncio.Task[None], idle_s: float) -> bool:
+async def _happens(changed: asyncio.Event, follower: "asyncio.Future[None]", idle_s: float) -> bool:
     """Wait for a change, but no longer than `idle_s` (0: for ever): whether there was one. Raises what ended the follower."""
-    waiter = asyncio.create_task(changed.wait())
+    waiter: asyncio.Future[Any] = asyncio.ensure_future(changed.wait())
     try:
         done, _ = await asyncio.wait({waiter, follower}, timeout=idle_s or None, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -18,8 +18,9 @@ from graphrag_local.engine.fetch import fetch
 from graphrag_local.engine.launch import VllmServer, detect_device
 from graphrag_local.engine.ledgered import Ledgered, Meter
 from graphrag_local.engine.models import Catalogue, ModelEntry, go_offline, model_card, models_folder
-from graphrag_local.engine.nobody import Nobody, no_model
+from graphrag_local.engine.nobody import Nobody, how, no_model
 from graphrag_local.engine.patient import Patient
+from graphrag_local.engine.pipelines import find_pipeline
 from graphrag_local.engine.start import Start
 from graphrag_local.errors import EngineError, MissingExtra, ModelMissing, NoEngine, UsageError
 from graphrag_local.project import ProjectFolder
@@ -184,10 +185,14 @@ async def open_model_side(
 
 async def open_no_model(project: ProjectFolder, ledger: Ledger | None, say: Say) -> ModelSide:
     """The model side of a run that asks no model: an embedder, where one is at hand or set, and nobody to ask."""
-    engine, meter = Nobody(), Meter()
-    say("No model is asked: names, phrases and what stands together are found by statistics (extraction.method = fast).")
+    engine, meter, tagger = Nobody(), Meter(), None
+    if pipeline := find_pipeline(project.settings.extraction.spacy):
+        from graphrag_local.engine.spacy_tagger import SpacyTagger
+
+        tagger = SpacyTagger(pipeline, say)
+    say(how(tagger))
     embedder = await open_embedder(project, say) if project.settings.vectors.kind == "server" or project.settings.vectors.url else open_local_embedder(project, say)
-    return ModelSide(model=no_model(), embedder=embedder, ledgered=Ledgered(engine, ledger, meter=meter), meter=meter, kind="none")
+    return ModelSide(model=no_model(tagger), embedder=embedder, ledgered=Ledgered(engine, ledger, meter=meter), meter=meter, kind="none")
 
 
 def open_local_embedder(project: ProjectFolder, say: Say) -> Embedder:
@@ -266,7 +271,7 @@ def tokenizer_of(name: str, model: str) -> TokenCounter:
     assert entry.folder is not None
     counter = FileTokenizer(entry.folder)
     if counter.name != name:
-        raise ModelMissing(f"The trace was counted with the {name}, and here is the {counter.name}.", hint="Put that model's files into the models folder.")
+        raise ModelMissing(f"Tokens were counted with the {name}, and here is the {counter.name}.", hint="Put that model's files into the models folder.")
     return counter
 
 

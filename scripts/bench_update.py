@@ -147,7 +147,7 @@ class Project:
         engine = Noting(self.models)
         indexing.open_model_side = side_of(engine, self.models)  # type: ignore[assignment]
         project = open_project(self.folder, ("vectors.kind=none", *self.rules))
-        made = asyncio.run(run_index(project, lambda usage, log: Quiet(), Order(yes=True)))
+        made = asyncio.run(run_index(project, lambda usage, log: Quiet(), Order(yes=True, whole=True)))
         if made.built.snapshot.failures:
             raise SystemExit(f"The bench's own author failed: {made.built.snapshot.failures[0]}")
         self.snapshot = made.built.snapshot

@@ -12,7 +12,7 @@ LISTED = 8  # records of one kind; the file has all
 WINDOWS = 24
 TITLES = {
     "passages": "Passages found", "neighbourhood": "Linked in the graph", "window": "Window", "ratings": "Reports rated", "tests": "Passages tested",
-    "points": "Points", "support": "Support",
+    "points": "Points", "support": "Support", "nearest": "Nearest, not answering",
 }  # fmt: skip
 
 

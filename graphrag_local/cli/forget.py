@@ -20,6 +20,7 @@ def run(
     documents: Annotated[list[str], typer.Argument(metavar="DOC… [DIR]", help="Paths of documents; a folder or table stands for all in it.")],
     directory: Annotated[Path, typer.Option("--project", "-p", metavar="DIR", help="Project folder.", show_default="the current folder")] = HERE,
     keep_generations: Annotated[bool, typer.Option("--keep-generations", help="Leave older generations that hold them; the receipt names these.")] = False,
+    without_model: Annotated[bool, typer.Option("--without-model", help="Ask no model, and change nothing else: what needs one waits for the next index.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Bring forgotten documents back: the next index reads them again.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Redo what changed settings, prompts or models ask for, without a question.")] = False,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Go on although most of the other documents are gone from the input.")] = False,
@@ -30,7 +31,8 @@ def run(
 
     Rows, vectors, descriptions, reports, replies, traces of questions and old versions go, and what is left is searched for their words. What other
     documents say too stays; what was written from both is written anew. A document that is still in the input folder is left out from now on.
-    What else has changed in the input is brought up to date in the same run, and costs what it costs in `index`.
+    What else has changed in the input is brought up to date in the same run, and costs what it costs in `index`. Where the model is away, `--without-model`
+    takes the documents out at once: descriptions are joined from what remains, reports that they were in are dropped, and `index` writes both anew.
 
     \b
         graphrag-local forget letters/confidential.txt
@@ -60,17 +62,17 @@ def run(
         return
 
     def go(sure: bool) -> "Receipt":
-        return asyncio.run(run_forget(project, names, Shown, keep_generations=keep_generations, yes=sure, allow_empty=allow_empty))
+        return asyncio.run(run_forget(project, names, Shown, keep_generations=keep_generations, yes=sure, allow_empty=allow_empty, without_model=without_model))
 
     try:
-        receipt = _confirmed(go, yes)
+        receipt = go(False) if without_model else _confirmed(go, yes)
     except KeyboardInterrupt:
-        hint = "They are left out from now on; the same command finishes the removal."
+        hint = "They are left out from now on; the next index or the same command finishes the removal."
         raise Interrupted("Interrupted: the documents are not removed completely yet.", hint=hint) from None
     print_json(receipt.to_json()) if as_json else _show(receipt)
     if not receipt.clean:
         raise typer.Exit(1)
-    if receipt.indexed.built.snapshot.failures:
+    if receipt.failures and not without_model:
         raise typer.Exit(3)
 
 
@@ -96,6 +98,9 @@ def _show(receipt: "Receipt") -> None:
     say(console, f"{count(receipt.traces_removed, 'trace')} of questions removed")
     say(console, f"{count(receipt.replies_removed, 'reply')} removed from the ledger; generations removed: {', '.join(receipt.generations_removed) or 'none'}")
     say(console, f"digest before {receipt.digest_before or '-'}, now {receipt.digest_after} (generation {receipt.generation})")
+    if any(receipt.waiting.values()):
+        numbers = [f"{len(ids):,} {what}" for what, ids in receipt.waiting.items() if ids]
+        say(console, f"waiting for a model: {', '.join(numbers)}; the next `graphrag-local index` asks it")
     if receipt.generations_kept:
         say(console, f"STILL in generation {', '.join(receipt.generations_kept)}: kept, or being read now; run the same command again to remove them")
     if receipt.rows_left or receipt.links_left:

@@ -139,6 +139,9 @@ def _show_gone(summary: dict[str, Any], console: "Console") -> None:
     if changes["forgotten"]:
         names = ", ".join(changes["forgotten"][:LISTED]) + (", …" if len(changes["forgotten"]) > LISTED else "")
         say(console, f"left out because forgotten: {names} (graphrag-local forget --undo brings a document back)")
+    if done := summary["finished_forget"]:
+        state = "nothing of them is left" if done["clean"] else "something of them is left: the same forget says where"
+        say(console, f"finished a forget that was cut short: {count(len(done['documents']), 'document')}, {state}; a receipt is in the index")
     if summary["gone_but_kept_in"]:
         kept = ", ".join(summary["gone_but_kept_in"])
         say(console, f"documents that are gone are still in generation {kept} (keep_generations) until newer ones take its place; `forget` removes at once")

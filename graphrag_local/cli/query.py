@@ -10,18 +10,22 @@ from graphrag_local.cli.options import HERE, AsJson, Overrides, Project, convers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphrag_local.answers import Hit, Turn
+    from graphrag_local.answers import Hit
     from graphrag_local.project import ProjectFolder
     from graphrag_local.service import Trace
 
 NAME = "query"
+MODE = (
+    "global: the reports of the whole collection; source: all of its text; basic: the nearest passages; local: what is around the names in the question; "
+    "drift: reports, then questions asked on; lazy: passages that a short call finds relevant; auto: whichever of these the question is for."
+)
 
 
 def run(
     question: Annotated[str | None, typer.Argument(help="The question; may be left out with --replay.", show_default=False)] = None,
     directory: Project = HERE,
-    mode: Annotated[str, typer.Option(help="global: reports of the whole collection; source: its text; basic: the nearest passages.")] = "global",
-    level: Annotated[int | None, typer.Option(help="Community level of global; 0 is the root (C0).", show_default="query.level")] = None,
+    mode: Annotated[str, typer.Option(help=MODE)] = "global",
+    level: Annotated[int | None, typer.Option(help="Community level of global and drift; 0 is the root (C0).", show_default="query.level")] = None,
     retrieve_only: Annotated[bool, typer.Option("--retrieve-only", help="Print the ranked records and call no model.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-k", min=1, help="Records to print with --retrieve-only.")] = 20,
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written; with --json an event a line.")] = False,
@@ -42,7 +46,9 @@ def run(
     """Answer a question from the index. Every citation opens at the exact words.
 
     \b
-        graphrag-local query "What are the main themes?" my-project --mode global
+        graphrag-local query "What are the main themes?" my-project --dynamic
+        graphrag-local query "Who signed the lease, and for whom?" my-project --mode local
+        graphrag-local query "Why was the bridge closed?" my-project --mode auto
         graphrag-local query "What is said about costs?" my-project --no-model
     """
     import asyncio
@@ -66,21 +72,19 @@ def run(
     project, question = open_project(directory, (*(overrides or ()), *(["query.dynamic=true"] if dynamic else []))), typed(question)
     if history and (retrieve_only or no_model):
         raise UsageError("A conversation is read by a model, so --history goes with neither --no-model nor --retrieve-only.", hint="Leave it out.")
-    turns = conversation(history) if history else ()
     if retrieve_only:
         _print_hits(asyncio.run(run_retrieve(project, question, mode, level, limit)), as_json=as_json)
         return
     if no_model:
-        if stream:
-            raise UsageError("--no-model has nothing to stream.", hint="Leave one of the two out.")
+        _refuse({"--stream": stream}, "--no-model")
         briefing = asyncio.run(run_briefing(project, question, mode, level, lambda text: typer.echo(text, err=True)))
         print_json(briefing) if as_json else print_answer(briefing)
         return
-    _asked(project, question, mode, level, strict=strict, turns=turns, stream=stream, trace=trace or explain, explain=explain, as_json=as_json)
+    _asked(project, question, mode, level, strict=strict, history=history, stream=stream, trace=trace or explain, explain=explain, as_json=as_json)
 
 
 def _asked(
-    project: "ProjectFolder", question: str, mode: str, level: int | None, *, strict: bool, turns: "tuple[Turn, ...]", stream: bool, trace: bool, explain: bool,
+    project: "ProjectFolder", question: str, mode: str, level: int | None, *, strict: bool, history: Path | None, stream: bool, trace: bool, explain: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Ask the model, and print the answer."""
@@ -89,6 +93,7 @@ def _asked(
     from graphrag_local.cli.render import Teller, plain, print_answer, print_json
     from graphrag_local.service import Trace, run_query
 
+    turns = conversation(history) if history else ()
     teller, noted, path = Teller(as_json=as_json) if stream else None, Trace() if trace else None, ""
     heard = teller.hear if teller else None
     try:

@@ -163,6 +163,14 @@ def print_answer(answer: Answer, *, told: bool = False) -> None:
         console.print()
         for sentence in doubted:
             say(console, f"({MARKS[sentence.verdict]}:) {sentence.text}")
+    if answer.missing:
+        console.print()
+        say(console, f"Not in the documents: {answer.missing}")
+    if answer.nearest:
+        console.print()
+        say(console, "Nearest in the documents:", style="bold")
+    for source in answer.nearest:
+        say(console, source_line(source.document, source.place, source.start, source.end, source.quote), indent=4)
     if answer.citations:
         console.print()
     for citation in answer.citations:

@@ -8,7 +8,11 @@ import typer
 from graphrag_local.cli.options import HERE, AsJson, Overrides, Project
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
+
+    from graphrag_local.project import ProjectFolder
 
 NAME = "status"
 LISTED = 20
@@ -34,12 +38,30 @@ def run(
     if generations:
         _list_generations(directory, verify, as_json)
         return
-    status = status_of(open_project(directory, tuple(overrides or ())), check_files=verify)
+    project = open_project(directory, tuple(overrides or ()))
+    status = status_of(project, check=_verifier(project) if verify else None)
     print_json(status) if as_json else _show(status)
     if verify and status["generation"] and not status["problems"] and not as_json:
-        typer.echo("verified: every file and every reply is as it was written. Whether reports are of today's contexts takes the model: the next `index` tells.")
+        reports = "" if status["unchecked"] else ", and every report that says so is of today's context"
+        typer.echo(f"verified: every file and every reply is as it was written, every record fits the others{reports}.")
+        for what in status["unchecked"]:
+            typer.echo(what)
     if status["problems"]:
         raise typer.Exit(1)
+
+
+def _verifier(project: "ProjectFolder") -> "Callable[[Path], dict[str, list[str]]]":
+    """What looks at all of an index, loaded only for this: it finds the communities anew, too."""
+    from graphrag_local.absent import model_that_made
+    from graphrag_local.verify.index import damages
+    from graphrag_local.verify.reports import outdated
+
+    def check(index: Path) -> dict[str, list[str]]:
+        found = damages(index)
+        wrong, unchecked = outdated(index, project.prompts["report"], project.settings, model_that_made)
+        return {"problems": [*found, *wrong], "unchecked": [unchecked] if unchecked else []}
+
+    return check
 
 
 def _list_generations(directory: Path, verify: bool, as_json: bool) -> None:

@@ -177,7 +177,8 @@ def _about(looked: Looked, speed: Speed | None, reach: Reach) -> list[str]:
     """What people should know about the figures."""
     notes = []
     if looked.side.model.card.absent:
-        return ["No model is asked (extraction.method is fast): about a second for every 100 KB of text, and the time of an embedder."]
+        took = "the time of the spaCy pipeline, which has just been spent once," if looked.side.model.tagger else "about a second for every 100 KB of text,"
+        return [f"No model is asked (extraction.method is fast): {took} and the time of an embedder."]
     if not looked.side.model.counter.exact:
         notes.append(f"Tokens are counted by a {looked.side.model.counter.name}, not by the model's own tokenizer.")
     if not reach.is_certain:

@@ -76,7 +76,7 @@ async def look(project: ProjectFolder, order: Order, side: ModelSide, progress: 
             model = replace(side.model, generate=ledgered.generate)
             planned = replace(side, model=model, embedder=NoEmbedder(), ledgered=ledgered, meter=ledgered.meter)
             run = run_of(project, planned, ledger, _Planning(progress), lambda *_, **__: None, order, parent)
-            built = await build(run, previous_of(project, parent, order))
+            built = await build(run, previous_of(project, parent))
             history = ledger.history(side.ledgered.card.name, side.ledgered.card.revision)
         published = frozenset(Tables.of(parent).columns(Chunk, ["id"])["id"]) if parent is not None else frozenset[str]()
     finally:

@@ -1,20 +1,25 @@
 """What has been forgotten for good (`index/forgotten.jsonl`): one line per document, with hashes in place of its path and its texts.
 
 The list shows neither, but who has a path or a text can tell by its hash whether it is on it: it keeps no secret that can be guessed.
-A document on it that is still in the input folder is left out of every build, also of one that comes after a `forget` that was killed.
+A document on it that is still in the input folder is left out of every build, also of one that comes after a `forget` that was killed. What such a
+`forget` has left to do says `index/forgetting.json`, which is there from the moment it begins until its receipt is written.
 """
 
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from graphrag_local.errors import IndexCorrupt
+from graphrag_local.errors import IndexCorrupt, IndexMismatch
 from graphrag_local.ids import digest_of
-from graphrag_local.store.files import replace_file, storage
+from graphrag_local.records import Document, Mention
+from graphrag_local.store.files import replace_file, storage, sync_folder
+from graphrag_local.store.generations import generation_ids, open_generation
+from graphrag_local.store.lance import Tables
 from graphrag_local.store.lock import BuildLock
 
-_NAME = "forgotten.jsonl"
+_NAME, _UNFINISHED = "forgotten.jsonl", "forgetting.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,3 +86,74 @@ def _write(lock: BuildLock, entries: Iterable[Forgotten]) -> None:
     path = lock.index / _NAME
     with storage(path):
         replace_file(path, b"".join(_line(entry) + b"\n" for entry in entries))
+
+
+# --- a `forget` that is under way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """A `forget` that was begun: ids of its documents, when (UTC), the generation that answered then with its digest ("" for none), and whether older
+    ones are to stay.
+
+    `sought` is how many strings of its documents were searched for and not found anywhere but in the generations that were then removed; None before that.
+    """
+
+    documents: tuple[str, ...]
+    at: str
+    before: str
+    digest: str
+    keep_generations: bool
+    sought: int | None = None
+
+
+def unfinished(index: Path) -> Unfinished | None:
+    """What was begun and not finished, None where there is nothing; raises IndexCorrupt where that cannot be read."""
+    path = index / _UNFINISHED
+    with storage(path):
+        content = path.read_bytes() if path.exists() else b""
+    if not content:
+        return None
+    try:
+        fields = json.loads(content)
+        found = Unfinished(**{**fields, "documents": tuple(fields["documents"])} if fields.pop("checksum", "") else {})
+        if content != _noted(found):
+            raise ValueError("it is not what its checksum vouches for")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise IndexCorrupt(f"{path} was altered and cannot be read.", hint="Delete it, and forget those documents again.") from error
+    return found
+
+
+def begin(lock: BuildLock, work: Unfinished) -> None:
+    """Note durably what is to be done, in place of what was noted before."""
+    assert lock.held
+    path = lock.index / _UNFINISHED
+    with storage(path):
+        replace_file(path, _noted(work))
+
+
+def finish(lock: BuildLock) -> None:
+    """All of it is done."""
+    assert lock.held
+    with storage(lock.index):
+        (lock.index / _UNFINISHED).unlink(missing_ok=True)
+        sync_folder(lock.index)
+
+
+def _noted(work: Unfinished) -> bytes:
+    fields: dict[str, Any] = asdict(work)
+    return json.dumps(fields | {"checksum": digest_of(json.dumps(fields))}).encode() + b"\n"
+
+
+def entities_of(index: Path, documents: Collection[str]) -> frozenset[str]:
+    """Ids of the entities that these documents (ids) name in any generation that can be read."""
+    found: set[str] = set()
+    for id_ in generation_ids(index) if documents else ():
+        try:
+            with open_generation(index, id_) as generation:
+                tables = Tables.of(generation)
+                held = set(documents).intersection(tables.columns(Document, ["id"])["id"])
+                found |= {row.owner_id for row in tables.rows(Mention, held, by="document_id") if row.owner_kind == "entity"} if held else set()
+        except (IndexCorrupt, IndexMismatch):
+            continue
+    return frozenset(found)

@@ -3,7 +3,7 @@
     index/
     ├── CURRENT                    the id of the current generation; replaced in one step
     ├── generations/
-    │   ├── 000007-3fa9c1d2e4b5/   manifest.json, one <table>.lance folder per table, attached files
+    │   ├── 000007-3fa9c1d2e4b5/   manifest.json, one <table>.lance folder per table, attached files; retrieval/, which is derived (derived.py)
     │   └── .building-… .removing-…    left by a build that was killed; the next `collect` removes them
     ├── ledger.sqlite              every paid reply (ledger.py)
     └── run/                       build.lock, verified.json: of this machine, never needed elsewhere
@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from graphrag_local.errors import IndexCorrupt, IndexMismatch, IndexMissing, UsageError
-from graphrag_local.store import stamps
+from graphrag_local.store import derived, stamps
 from graphrag_local.store.files import files_under, remove_tree, replace_file, sha256_of, storage, sync_folder
 from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.manifest import MANIFEST, REPAIR, FileEntry, Manifest, number_of, read_manifest
@@ -74,6 +74,11 @@ class Generation:
 def folder_of(index: Path, id_: str) -> Path:
     """Where a generation is, or will be."""
     return index / "generations" / id_
+
+
+def index_of(folder: Path) -> Path:
+    """The index that a generation's folder is in."""
+    return folder.parent.parent
 
 
 def generation_ids(index: Path) -> list[str]:
@@ -183,14 +188,14 @@ def _hold(folder: Path) -> int | None:
 def problems(folder: Path, manifest: Manifest, known: dict[str, str]) -> Iterator[str]:
     """What is wrong with a generation's files, a sentence each; files in `known` (see `stamps`) are not hashed, sound ones are added to it.
 
-    Hidden files are passed over: file managers and copying programs leave them, and LanceDB has none.
+    Hidden files are passed over: file managers and copying programs leave them, and LanceDB has none. So are those of `derived`, which are no part of it.
     """
     expected = {entry.path for entry in manifest.files} | {MANIFEST}
     for entry in manifest.files:
         if wrong := _problem(folder / entry.path, entry, known):
             yield wrong
     for path in files_under(folder):
-        if path.as_posix() not in expected and not path.name.startswith("."):
+        if path.as_posix() not in expected and not path.name.startswith(".") and not derived.is_derived(path):
             yield f"{folder / path} does not belong to this generation."
 
 
@@ -298,6 +303,8 @@ def collect(lock: BuildLock, keep: int) -> Collected:
                 removed.append(id_)
             else:
                 held.append(id_)
+        for id_ in generation_ids(lock.index):
+            derived.clear(folder / id_)
         kept = [folder / id_ / path for id_ in generation_ids(lock.index) for path in files_under(folder / id_)]
         stamps.prune(lock.index, kept)
     return Collected(removed=tuple(removed), held=tuple(held))

@@ -113,6 +113,11 @@ class Tables:
         with self._sound(table_name(record)):
             return to_records(record, self._read(record, None, list(hints(record))))
 
+    def arrow(self, record: type) -> pa.Table:
+        """Every row with its vector, as Arrow has it."""
+        with self._sound(table_name(record)):
+            return self._read(record, None, None)
+
     def rows(self, record: type[R], values: Iterable[str], *, by: str = "id") -> list[R]:
         """The rows whose field `by` is one of these values; unknown values have none."""
         filter_ = among(_field(record, by), sorted(set(values)))

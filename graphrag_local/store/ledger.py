@@ -35,14 +35,6 @@ _UNSWEPT: Final = "unswept"  # in `meta` from the moment something is forgotten 
 Job = Callable[[sqlite3.Connection], Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """What forgetting did to the replies that were linked to the documents: how many are deleted, and how many the index needs without them, too."""
-
-    deleted: int
-    kept: int
-
-
 @dataclass(frozen=True, slots=True)
 class _Task:
     """A job of the writing thread, and who waits for it; `alone` is for what cannot be part of a transaction."""
@@ -112,18 +104,18 @@ class Ledger:
         links = [(key, group) for key, several in groups.items() for group in several]
         await self._durable(lambda writer: add_links(writer, links))
 
-    def sweep(self, documents: Collection[str], used: Collection[str], *, reclaim: bool = True) -> Swept:
-        """Forget documents, by id; returns when no byte of what is deleted is in the files.
+    def sweep(self, documents: Collection[str], used: Collection[str], *, reclaim: bool = True) -> int:
+        """Forget documents, by id; returns how many replies are deleted, when no byte of them is in the files.
 
         `used` are the keys of the replies that the index without these documents asks for: those stay, linked to their other groups. Every other
         reply loses the groups that hold one of the documents, and is deleted when none is left. One that has no group at all, as damage leaves it, may
         have seen them too. Without `reclaim` the bytes stay until `reclaim()`. Raises IndexBusy, after deleting, where a reader is in the way.
         """
         gone, wanted = frozenset(documents), frozenset(used)
-        swept: Swept = self._submit(lambda writer: _sweep(writer, gone, wanted)).result()
+        deleted: int = self._submit(lambda writer: _sweep(writer, gone, wanted)).result()
         if reclaim:
             self.reclaim()
-        return swept
+        return deleted
 
     def drop_vectors(self, keep: Collection[str], *, reclaim: bool = True) -> int:
         """Delete the vectors of all texts but these (hashes), as `sweep` deletes, and say how many there were."""
@@ -266,10 +258,10 @@ def _put_vectors(writer: sqlite3.Connection, rows: list[tuple[str, str, bytes, s
     writer.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
 
 
-def _sweep(writer: sqlite3.Connection, gone: frozenset[str], used: frozenset[str]) -> Swept:
+def _sweep(writer: sqlite3.Connection, gone: frozenset[str], used: frozenset[str]) -> int:
     """All sets are made here, not in SQL: one pass over the names, without a copy of them in the file."""
     if not gone:
-        return Swept(deleted=0, kept=0)
+        return 0
     left_groups: set[str] = set()
     cut_groups: set[str] = set()
     for grp, documents in writer.execute("SELECT grp, documents FROM groups"):
@@ -283,12 +275,11 @@ def _sweep(writer: sqlite3.Connection, gone: frozenset[str], used: frozenset[str
         else:
             cut.append((key, grp))
     doomed = replies - left - used
-    touched = replies & ({key for key, _ in cut} | doomed)
     _forget(writer, "DELETE FROM reply_groups WHERE key = ? AND grp = ?", cut)
     _forget(writer, "DELETE FROM groups WHERE grp = ?", [(grp,) for grp in cut_groups])
     _forget(writer, "DELETE FROM replies WHERE key = ?", [(key,) for key in doomed])
     writer.execute("DELETE FROM groups WHERE grp NOT IN (SELECT grp FROM reply_groups)")
-    return Swept(deleted=len(doomed), kept=len(touched) - len(doomed))
+    return len(doomed)
 
 
 def _drop_vectors(writer: sqlite3.Connection, keep: frozenset[str]) -> int:

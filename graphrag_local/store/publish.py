@@ -12,7 +12,7 @@ deleted row survives in it.
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,17 @@ from typing import Any
 import graphrag_local
 from graphrag_local.errors import IndexCorrupt
 from graphrag_local.records import Vector
-from graphrag_local.store import lance
+from graphrag_local.store import derived, lance, stamps
+from graphrag_local.store.derived import Part
 from graphrag_local.store.files import files_under, link_or_copy, make_folder, sha256_of, storage, sync_folder, sync_tree, write_file
-from graphrag_local.store.generations import BUILDING, NEVER_CURRENT, Generation, folder_of, generation_ids, point_to, remove_never_current
+from graphrag_local.store.generations import BUILDING, NEVER_CURRENT, Generation, folder_of, generation_ids, index_of, point_to, remove_never_current
 from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.manifest import MANIFEST, REPAIR, FileEntry, Manifest, TableEntry, make_id, number_of
-from graphrag_local.store.snapshot import Snapshot
+from graphrag_local.store.rows import rows_part, vectors_part
+from graphrag_local.store.snapshot import Held, Snapshot
 from graphrag_local.store.tables import TABLES, VECTOR_TABLES, digest_records, rows_digest, to_arrow
+
+_FOR_BUILDS = ("failures", "anchor_communities", "anchor_edges")  # tables that no question reads
 
 
 def content_digest(snapshot: Snapshot, extra: Mapping[str, Any]) -> str:
@@ -54,11 +58,13 @@ def publish(
     about: Mapping[str, Any],
     files: Mapping[str, bytes] | None = None,
     parent: Generation | None = None,
+    derive: Sequence[Part] = (),
 ) -> str:
     """Write a snapshot as the next generation, make it the current one, and return its id.
 
     `digest`, `counts` and `about` (any JSON, without paths of this machine) go into the manifest as they are; `files` are attached under their
-    names. Tables that are equal in `parent`, which must be open, are taken from it. Raises StorageError, ValueError for rows that
+    names. Tables that are equal in `parent`, which must be open, are taken from it. `derive` is what questions want beside the tables; with
+    anything of it goes what they want of single tables. Raises StorageError, ValueError for rows that
     cannot be stored (see `tables.to_arrow`); then the index is as it was.
     """
     assert lock.held
@@ -69,9 +75,10 @@ def publish(
         make_folder(building.parent)
         try:
             building.mkdir()
-            draft = _Draft(building, parent)
+            draft = _Draft(building, parent, for_questions=bool(derive))
             draft.add_tables(snapshot)
             draft.attach(files or {})
+            draft.derive(derive, snapshot)
             manifest = Manifest(
                 package=graphrag_local.__version__,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -102,8 +109,10 @@ def publish(
 class _Draft:
     """A generation that is being written into its folder."""
 
-    def __init__(self, folder: Path, parent: Generation | None) -> None:
+    def __init__(self, folder: Path, parent: Generation | None, *, for_questions: bool) -> None:
         self.folder = folder
+        self.for_questions = for_questions
+        self._known = stamps.load(index_of(folder))
         self.tables: dict[str, TableEntry] = {}
         self.linked: set[Path] = set()
         self._parent = parent
@@ -122,6 +131,20 @@ class _Draft:
             else:
                 version = lance.write(self.folder, name, table)
                 self.tables[name] = TableEntry(version=version, rows=table.num_rows, digest=digest)
+            for part in _of_one_table(name) if self.for_questions else ():
+                self._keep(part, table)
+
+    def derive(self, parts: Sequence[Part], snapshot: Snapshot) -> None:
+        """Keep what questions derive from the tables, or take it from the parent."""
+        held = Held(snapshot)
+        for part in parts:
+            self._keep(part, held)
+
+    def _keep(self, part: Part, source: Any) -> None:
+        parent = self._parent
+        if parent is None or not derived.take(part, self.folder, self.tables, parent.folder, parent.manifest.tables, self._known):
+            arrays = source.kept(part) if isinstance(source, Held) else part.make(source)
+            derived.write(derived.place_of(self.folder, part.name), part, self.tables, arrays)
 
     def attach(self, files: Mapping[str, bytes]) -> None:
         """Write files that are no tables."""
@@ -141,10 +164,17 @@ class _Draft:
 
     def entries(self) -> tuple[FileEntry, ...]:
         """Every file with its checksum; a linked one has its parent's."""
-        return tuple(self._inherited[path] if path in self.linked else self._entry(path) for path in files_under(self.folder))
+        paths = (path for path in files_under(self.folder) if not derived.is_derived(path))
+        return tuple(self._inherited[path] if path in self.linked else self._entry(path) for path in paths)
 
     def _entry(self, path: Path) -> FileEntry:
         return FileEntry(path=path.as_posix(), size=(self.folder / path).stat().st_size, sha256=sha256_of(self.folder / path))
+
+
+def _of_one_table(name: str) -> tuple[Part, ...]:
+    """What questions want of a table as it is: its rows, and its vectors."""
+    rows = () if name in _FOR_BUILDS else (rows_part(name),)
+    return (*rows, vectors_part(name)) if name in VECTOR_TABLES.values() else rows
 
 
 def _by_table(snapshot: Snapshot) -> dict[str, list[Vector]]:

@@ -1,15 +1,21 @@
-"""A published generation as questions see it: its records as lists, read once, and its nearest vectors."""
+"""A published generation as questions see it: its records, what is derived from them, and its nearest vectors.
 
+What is kept beside the tables (see `derived`) is used where it is sound; else the tables are read.
+"""
+
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from graphrag_local.records import Chunk, Claim, Community, Document, Entity, Failed, Mention, RecordKind, Relationship, Report, Vector
-from graphrag_local.store.generations import Generation, open_current, open_generation
+from graphrag_local.store import derived, stamps
+from graphrag_local.store.generations import Generation, index_of, open_current, open_generation
 from graphrag_local.store.lance import Tables
+from graphrag_local.store.rows import LazyRows, Vectors, rows_part, vectors_part
 from graphrag_local.store.snapshot import Snapshot
-from graphrag_local.store.tables import TABLES
+from graphrag_local.store.tables import TABLES, table_name
 
 R = TypeVar("R")
 _KINDS: dict[str, type] = {"chunk": Chunk, "entity": Entity, "report": Report}
@@ -22,6 +28,8 @@ class StoredIndex:
         self._generation = generation
         self._tables = Tables.of(generation)
         self._lists: dict[type, Sequence[Any]] = {}
+        self._vectors: dict[str, Vectors] = {}
+        self._known = stamps.load(index_of(generation.folder))
         self.memo: dict[Any, Any] = {}
 
     @classmethod
@@ -35,8 +43,10 @@ class StoredIndex:
             raise
 
     def close(self) -> None:
-        """Let the generation go."""
+        """Let the generation go, with all that is mapped of it: the blocks of removed files are free only then."""
         self._generation.close()
+        for held in (self.memo, self._lists, self._vectors):
+            held.clear()
 
     @property
     def generation(self) -> str:
@@ -50,8 +60,37 @@ class StoredIndex:
 
     def _all(self, record: type[R]) -> Sequence[R]:
         if record not in self._lists:
-            self._lists[record] = self._tables.records(record)
+            part = rows_part(table_name(record))
+            kept = self._read(part)
+            if kept is None and derived.place_of(self._generation.folder, part.name).exists():  # damaged
+                kept = self._made(part, self._tables.arrow(record))
+            self._lists[record] = self._tables.records(record) if kept is None else LazyRows(record, kept)
         return self._lists[record]
+
+    def _read(self, part: derived.Part) -> derived.Arrays | None:
+        before = len(self._known)
+        found = derived.read(derived.place_of(self._generation.folder, part.name), part, self._generation.manifest.tables, self._known)
+        if len(self._known) > before:
+            stamps.save(index_of(self._generation.folder), self._known)
+        return found
+
+    def _made(self, part: derived.Part, source: Any) -> derived.Arrays:
+        """The arrays of a part that is not there, made and, where that is possible, kept for the next reader."""
+        arrays = part.make(source)
+        with contextlib.suppress(OSError):
+            derived.write(derived.place_of(self._generation.folder, part.name), part, self._generation.manifest.tables, arrays)
+        return arrays
+
+    def kept(self, part: derived.Part) -> derived.Arrays:
+        """The arrays of a part: as they are kept beside the tables, else made from the records and kept."""
+        found = self._read(part)
+        if found is not None:
+            return found
+        for name in part.of:
+            rows = rows_part(name)
+            if self._read(rows) is None:
+                self._made(rows, self._tables.arrow(TABLES[name]))
+        return self._made(part, self)
 
     def documents(self) -> Sequence[Document]:
         """All documents."""
@@ -91,7 +130,11 @@ class StoredIndex:
 
     def near(self, kind: str, vector: Sequence[float], k: int) -> list[tuple[str, float]]:
         """Ids and cosine similarities of the k nearest records of a kind, best first."""
-        return self._tables.near(_KINDS[kind], vector, k)
+        if kind not in self._vectors:
+            table = table_name(_KINDS[kind])
+            kept = self._read(vectors_part(table))
+            self._vectors[kind] = Vectors(self._made(vectors_part(table), self._tables.arrow(_KINDS[kind])) if kept is None else kept)
+        return self._vectors[kind].near(vector, k)
 
 
 def snapshot_of(generation: Generation) -> Snapshot:

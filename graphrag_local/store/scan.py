@@ -1,8 +1,8 @@
 """The proof that something is gone: a search for strings in all that an index folder holds, read in every way it can be read.
 
 Bytes alone prove nothing, since columns of tables are compressed, and texts of the ledger lie in pieces on several pages. So every version of
-every table and every row of every database is decoded as well, and archives are unpacked. What cannot be decoded is reported as found, because
-nothing is known of it.
+every table and every row of every database is decoded as well, and archives are unpacked. What is derived from tables has to be just that. What
+cannot be decoded is reported as found, because nothing is known of it.
 """
 
 import bz2
@@ -23,9 +23,10 @@ from typing import IO, Final, cast
 
 import numpy as np
 
-from graphrag_local.errors import IndexCorrupt
-from graphrag_local.store import lance
+from graphrag_local.errors import IndexCorrupt, IndexMismatch
+from graphrag_local.store import derived, lance
 from graphrag_local.store.files import storage
+from graphrag_local.store.manifest import MANIFEST, read_manifest
 from graphrag_local.store.needles import Column, Needles
 
 _PIECE: Final = 1 << 20
@@ -112,6 +113,7 @@ class _Scan:
         places = [("", string) for string in self._needles.first(os.fsencode(name))]
         if path.is_file():
             places += self._once("file", [path], lambda: self._in_file(path))
+            places += [(f"cannot be decoded: {problem}", "") for problem in _underived(path)]
         elif _is_table(path):
             places += self._once("table", sorted(path.rglob("*")), lambda: self._in_table(path))
         return [Found(file=name, place=place, string=string) for place, string in places]
@@ -183,6 +185,17 @@ class _Scan:
             return
         for string, row in self._needles.first_rows(column).items():
             yield f"{where}, column {column.name}, row {row}", string
+
+
+def _underived(path: Path) -> Iterator[str]:
+    """Why a file of what is derived from tables (see `derived`) may hold words that those do not: it holds texts as numbers of words, too."""
+    if path.parent.name == derived.FOLDER and (path.parent.parent / MANIFEST).is_file():
+        try:
+            problem = derived.problem_of(path, read_manifest(path.parent.parent).tables, {})
+        except (IndexCorrupt, IndexMismatch) as error:
+            problem = str(error)
+        if problem:
+            yield problem
 
 
 def _is_table(path: Path) -> bool:

@@ -43,7 +43,7 @@ def save(index: Path, stamps: dict[str, str]) -> bool:
 def prune(index: Path, files: Iterable[Path]) -> None:
     """Forget the stamps of all files but these, and remove what a process that was killed while it saved has left."""
     for path in (index / _NAME).parent.glob(f"{Path(_NAME).name}.*.tmp"):
-        if not _runs(path.name.split(".")[-2]):
+        if not runs(path.name.split(".")[-2]):
             path.unlink(missing_ok=True)
     stamps = load(index)
     present = {identity(path) for path in files if path.is_file()}
@@ -51,7 +51,8 @@ def prune(index: Path, files: Iterable[Path]) -> None:
         save(index, {key: value for key, value in stamps.items() if key in present})
 
 
-def _runs(process: str) -> bool:
+def runs(process: str) -> bool:
+    """Whether a process with this number runs on this machine."""
     try:
         os.kill(int(process), 0)
     except (ValueError, ProcessLookupError):

@@ -60,6 +60,16 @@ def remove_traces(index: Path, documents: Collection[str], strings: Collection[s
     return removed
 
 
+def drop_trace(path: Path, documents: Collection[str]) -> bool:
+    """Remove a trace that has just been written if it names one of these documents (ids); True when it did."""
+    if not documents or set(documents).isdisjoint(read_trace(path).get("documents", ())):
+        return False
+    with storage(path):
+        path.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    return True
+
+
 def _holds(path: Path, documents: Collection[str], strings: Collection[str], generations: Collection[str]) -> bool:
     try:
         content = read_trace(path)

@@ -30,6 +30,14 @@ def texts_of(chunks: Sequence[Chunk], entities: Sequence[Entity], reports: Seque
     )
 
 
+def without_vector(owners: Sequence[tuple[RecordKind, str, str]], embedder: Embedder, cache: VectorCache, *, prefix: str) -> list[tuple[RecordKind, str, str]]:
+    """Those whose text was not embedded before: what is left out where the embedder is away."""
+    if embedder.card.dimension == 0:
+        return []
+    known = cache.get_vectors(cache_key(embedder.card, prefix), sorted({text_hash(text) for _, _, text in owners}))
+    return [owner for owner in owners if text_hash(owner[2]) not in known]
+
+
 async def embed(
     owners: Sequence[tuple[RecordKind, str, str]], embedder: Embedder, cache: VectorCache, *, prefix: str, batch: int, progress: Progress
 ) -> tuple[Vector, ...]:
@@ -53,7 +61,4 @@ async def embed(
         progress.advance(STAGE, done=len(group))
 
     await for_each([order[at : at + batch] for at in range(0, len(order), batch)], one, limit=4)
-    return tuple(
-        Vector(owner_id=owner, owner_kind=kind, text_hash=hash_, values=known[hash_])
-        for (kind, owner, _), hash_ in zip(owners, hashes, strict=True)
-    )
+    return tuple(Vector(owner_id=owner, owner_kind=kind, text_hash=hash_, values=known[hash_]) for (kind, owner, _), hash_ in zip(owners, hashes, strict=True))

@@ -3,7 +3,7 @@
 What a file's checksum cannot tell, since it vouches only for what was written, is whether what was written is right: so the records of the current
 generation are read back, and their digests, ids, counts and ties are made anew, by the same functions that made them in the build (`graph.merge`,
 `communities` and `vectors.texts` are imported for that: a second version of a rule would check nothing). Of older generations the digest is made anew.
-Whether a report's context is what the model would be shown today takes its tokenizer, and is left to the next build.
+Whether a report's context is what the model would be shown today takes its tokenizer: that is `verify.reports`.
 
 A table with a damaged file is not decoded: on altered bytes a decoder may do anything. All that does not need it is still checked.
 """
@@ -17,8 +17,8 @@ from typing import Any, Final
 from graphrag_local.engine.base import EmbedderCard
 from graphrag_local.errors import GraphragError, IndexMissing
 from graphrag_local.records import RecordKind, Vector
-from graphrag_local.store import stamps
-from graphrag_local.store.forgotten import read_forgotten
+from graphrag_local.store import derived, stamps
+from graphrag_local.store.forgotten import read_forgotten, unfinished
 from graphrag_local.store.generations import Generation, current_id, folder_of, generation_ids, open_damaged, problems
 from graphrag_local.store.lance import Tables, Vectors, folder_name
 from graphrag_local.store.manifest import MANIFEST
@@ -47,10 +47,11 @@ def damages(index: Path) -> list[str]:
         pass
     except GraphragError as error:
         found.append(str(error))
-    try:
-        read_forgotten(index)
-    except GraphragError as error:
-        found.append(str(error))
+    for read in (read_forgotten, unfinished):
+        try:
+            read(index)
+        except GraphragError as error:
+            found.append(str(error))
     with contextlib.ExitStack() as stack:
         ledger, known = None, dict[str, str]()
         try:
@@ -78,6 +79,7 @@ def _generation(generation: Generation, known: dict[str, str], ledger: Peek | No
     folder, manifest = generation.folder, generation.manifest
     damaged = list(problems(folder, manifest, known))
     yield from damaged
+    yield from derived.problems(folder, manifest.tables, known)
     unread = {name for name in TABLES if name not in manifest.tables or any(line.startswith(f"{_place(generation, name)}/") for line in damaged)}
     rows: dict[str, tuple[Any, ...]] = dict.fromkeys(TABLES, ())
     owners: list[Vector] = []

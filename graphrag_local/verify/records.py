@@ -191,8 +191,9 @@ def _vectors(it: Snapshot) -> Problems:
         elif vector.text_hash != text_hash(text):
             yield f"vectors: that of the {vector.owner_kind} {vector.owner_id} was made from another text than the record's"
         made[vector.owner_kind].add(vector.owner_id)
+    waiting = {row.input_id for row in it.failures if row.stage == "vectors"}
     for kind, owners in texts.items() if it.dimension else ():
-        for id_ in sorted(owners.keys() - made[kind]):
+        for id_ in sorted(owners.keys() - made[kind] - waiting):
             yield f"vectors: the {kind} {id_} has none"
 
 

@@ -9,7 +9,7 @@ from tests.cli.shell import ESCAPE, SCRIPT, project, sh
 from tests.cli.test_show import opens, texts
 from tests.modelserver import ModelServer
 
-ANSWER = {"answer", "mode", "level", "generation", "citations", "answered", "stale", "sentences", "usage", "notes"}
+ANSWER = {"answer", "mode", "level", "generation", "citations", "answered", "stale", "sentences", "missing", "nearest", "usage", "notes"}
 QUESTION = "Who asked for a lamp on Tallow Bridge?"
 
 

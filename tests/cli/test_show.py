@@ -113,7 +113,7 @@ def test_verify_finds_what_does_not_match(spoilt):
     both = sh(f"graphrag-local status {spoilt} --verify")
 
     assert (sound.code, sound.json["problems"]) == (0, [])
-    assert told.out.splitlines()[-1].startswith("verified: every file and every reply is as it was written. Whether reports ")
+    assert told.out.splitlines()[-1].startswith("verified: every file and every reply is as it was written, every record fits the others, and every report")
     assert reply.code == 1
     (problem,) = reply.json["problems"]
     assert f"the reply {key} was altered" in problem

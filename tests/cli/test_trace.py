@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from graphrag_local.store.traces import drop_trace, write_trace
 from tests.cli.shell import project, sh
 
 MODES = ("global", "global --dynamic", "source", "basic", "local", "lazy", "drift", "auto", "basic --strict")
@@ -61,6 +62,16 @@ def test_forget_removes_the_traces_that_hold_the_document(spoilt):
     assert done.json["traces_removed"] == 4
     assert [path.name for path in Path(asked["trace"]).parent.iterdir()] == ["apart.json"]
     assert done.json["found"] == []
+
+
+def test_a_trace_that_comes_late_is_not_kept(tmp_path):
+    """A trace that is written once one of its documents is on the list of what is left out, as beside a running `forget`, is removed at once."""
+    path = write_trace(tmp_path, {"version": 1, "calls": [], "question": "Who?", "documents": ["d1", "d2"]})
+
+    assert not drop_trace(path, {"d3"})
+    assert path.exists()
+    assert drop_trace(path, {"d2"})
+    assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("options", ["--trace --no-model", "--explain --retrieve-only", "--replay {town}/graphrag.toml", "--replay x.json --stream"])

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from graphrag_local import indexing
+from graphrag_local import erasing, indexing
 from graphrag_local.engine.base import EmbedderCard, Reply, Request
 from graphrag_local.engine.scripted import ScriptedEngine
 from graphrag_local.errors import GraphragError
@@ -31,7 +31,7 @@ from graphrag_local.records import LedgerRow
 from graphrag_local.store import publish as publishing
 from graphrag_local.store.ledger import Ledger
 from graphrag_local.store.runlog import RunLog
-from tests.pipeline.running import CARD, index, scribe
+from tests.pipeline.running import CARD, forget, index, scribe
 
 ROOT = Path(__file__).parents[2]
 CONCURRENCY = 3
@@ -43,8 +43,9 @@ OVERRIDES = (
     "describe.threshold_tokens=60", "describe.group_tokens=400",
 )  # fmt: skip
 STARTING, PUBLISHING, POINTING, POINTED, COLLECTING, SWEEPING = "starting", "publishing", "pointing", "pointed", "collecting", "sweeping"
+SEARCHING, DISCARDING, ENDING = "searching", "removing generations", "ending"  # of a `forget`
 JOURNAL = ("asked", "acknowledged", "published", "phases")
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 Selectable = IO[Any]
 _PR_SET_PDEATHSIG = 1  # a build never outlives its server
 
@@ -147,18 +148,29 @@ def noted(work: Callable[..., Any], journal: Journal, phase: str, then: str = ""
 
 
 def build(job: Mapping[str, Any]) -> dict[str, Any]:
-    """One `index` of the project `job["project"]` with its journal in `job["journal"]`, to the phase `job["die_in"]` or its end; what came of it."""
+    """One `index` of the project `job["project"]`, or a `forget` of the document `job["forget"]`, with its journal in `job["journal"]`, to the phase
+    `job["die_in"]` or its end; what came of it."""
     journal = Journal(Path(job["journal"]), job["die_in"])
     Acknowledging.journal = Staged.journal = journal
-    indexing.Ledger, indexing.RunLog = Acknowledging, Staged  # type: ignore[misc]
+    indexing.Ledger = erasing.Ledger = Acknowledging  # type: ignore[misc]
+    indexing.RunLog = Staged  # type: ignore[misc]
     indexing.publish, indexing.collect = noted(indexing.publish, journal, PUBLISHING), noted(indexing.collect, journal, COLLECTING)
     publishing.point_to = noted(publishing.point_to, journal, POINTING, POINTED)
+    for phase, work in ((SEARCHING, "scan"), (DISCARDING, "discard"), (ENDING, "_keep")):
+        setattr(erasing, work, noted(getattr(erasing, work), journal, phase))
+    project, engine = open_project(Path(job["project"]), OVERRIDES), Asked(journal)
     try:
-        made = index(open_project(Path(job["project"]), OVERRIDES), Asked(journal), embedder=Hashes())
+        if job["forget"]:
+            receipt = forget(project, job["forget"], engine=engine, embedder=Hashes())
+            said = {"generation": receipt.generation, "digest": receipt.digest_after}
+        else:
+            made = index(project, engine, embedder=Hashes())
+            receipt = made.receipt
+            said = {"generation": made.generation, "digest": made.digest, "published": made.published}
     except GraphragError as error:
         return {"error": f"{type(error).__name__}: {error}"}
-    journal.write("published", made.generation)
-    return {"generation": made.generation, "digest": made.digest, "published": made.published}
+    journal.write("published", said["generation"])
+    return said | ({"clean": receipt.clean, "kept": len(receipt.generations_kept), "sought": receipt.strings_sought} if receipt else {})
 
 
 def serve() -> None:
@@ -218,13 +230,15 @@ class Builds:
             with process:
                 pass
 
-    def run(self, project: Path, journal: Path, *, kill_after_s: float | None = None, kill_when: Selectable | None = None, die_in: str = "") -> Ended:
-        """One build, to its end, or killed so many seconds after it was told to begin, or when there is something to read from `kill_when`, or at the
-        beginning of a phase.
+    def run(
+        self, project: Path, journal: Path, *, kill_after_s: float | None = None, kill_when: Selectable | None = None, die_in: str = "", forget: str = ""
+    ) -> Ended:
+        """One build (or `forget` of a document), to its end, or killed so many seconds after it was told to begin, or when there is something to read from
+        `kill_when`, or at the beginning of a phase.
 
         Raises TimeoutError for one that hangs.
         """
-        begun, job = time.monotonic(), {"project": str(project), "journal": str(journal), "die_in": die_in}
+        begun, job = time.monotonic(), {"project": str(project), "journal": str(journal), "die_in": die_in, "forget": forget}
         self._server.stdin.write(json.dumps(job).encode() + b"\n")  # type: ignore[union-attr]
         pid = self._line()
         ended = Ended()

@@ -36,14 +36,14 @@ class Collection:
         for _ in range(DOCUMENTS):
             self._add()
 
-    def change(self) -> None:
-        """An edit in two documents, two documents more, and, where there are many, two less."""
-        edited = self.chance.sample(sorted(self.files), 2)
+    def change(self, but: str = "") -> None:
+        """An edit in two documents, two documents more, and, where there are many, two less; nothing is done to the one of that name."""
+        edited = self.chance.sample(sorted(set(self.files) - {but}), 2)
         for name in edited:
             lines = self.files[name].splitlines()
             lines[self.chance.randrange(len(lines))] = told_as([self._tie()]).strip()
             self.files[name] = "\n".join(lines) + "\n"
-        for name in self.chance.sample(sorted(set(self.files) - set(edited)), 2 if len(self.files) > DOCUMENTS else 0):
+        for name in self.chance.sample(sorted(set(self.files) - {but, *edited}), 2 if len(self.files) > DOCUMENTS else 0):
             del self.files[name]
         self._add()
         self._add()
@@ -60,11 +60,18 @@ class Collection:
 
     def _add(self) -> None:
         self._made += 1
-        self.files[f"note{self._made:03}.txt"] = told_as([self._tie() for _ in range(TIES)])
+        ties = [self._tie() for _ in range(TIES)]
+        self.files[f"note{self._made:03}.txt"] = told_as([*ties, (f"Hermit{self._made:03}", ties[0][0])])
 
     def _tie(self) -> tuple[str, str]:
         one, other = self.chance.sample(PEOPLE, 2)
         return one, other
+
+
+def marks_of(name: str) -> tuple[str, str]:
+    """What no other document says than the one of that name, as it stands and as the key of a name."""
+    number = name.removeprefix("note").removesuffix(".txt")
+    return f"Hermit{number}", f"hermit{number}"
 
 
 def read_all(index: Path) -> tuple[str, str]:
@@ -123,8 +130,8 @@ def differences(kept: Kept, other: Kept) -> dict[str, int]:
 def left_over(index: Path, other: Path) -> dict[str, int]:
     """The files that an index has and another has not, and fewer than none for those that it lacks; names that are random count as equal.
 
-    Two do not count: the list of files that were hashed, since the one index is read more often here, and in the current generation the mark that the
-    next publication takes away.
+    Three do not count: the list of files that were hashed, since the one index is read more often here, in the current generation the mark that the
+    next publication takes away, and receipts, of which a `forget` that is cut short at its very end leaves two.
     """
     here, there = _shape(index), _shape(other)
     return {name: here[name] - there[name] for name in sorted(here | there) if here[name] != there[name]}
@@ -138,4 +145,4 @@ def _shape(index: Path) -> Counter[str]:
         return re.sub(r"[0-9a-f]{8}-?[0-9a-f-]{20,}|\d{10,}|[01]{20,}[0-9a-f]*", "*", "/".join(parts))
 
     passed_over = {"run/verified.json", "generations/generation 0/.never-current"}
-    return Counter(name for path in files_under(index) if path.parts[0] != "runs" and (name := plain(path)) not in passed_over)
+    return Counter(name for path in files_under(index) if path.parts[0] not in ("runs", "receipts") and (name := plain(path)) not in passed_over)

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphrag_local.store.forgotten import unfinished
+from graphrag_local.store.scan import scan
 from tests.crash.builder import IN_FLIGHT, JOURNAL, STARTING, SWEEPING, Builds, Ended, Selectable
-from tests.crash.collection import Collection, Kept, differences, left_over, read_all
+from tests.crash.collection import Collection, Kept, differences, left_over, marks_of, read_all
 
 GOLDEN = 0.618034  # shares that lie this far apart, modulo 1, are spread evenly, however many there are
 Marks = dict[str, int]
@@ -64,14 +66,26 @@ class Journaled:
         held = kept.keys.union(self.since(marks, "acknowledged"))
         return held & swept.keys if SWEEPING in self.since(marks, "phases") else held
 
-    def build(self, builds: Builds, *, kill_after_s: float | None = None, kill_when: Selectable | None = None, die_in: str = "") -> Ended:
-        """One build of it."""
-        return builds.run(self.folder, self.journal, kill_after_s=kill_after_s, kill_when=kill_when, die_in=die_in)
+    def build(
+        self, builds: Builds, *, kill_after_s: float | None = None, kill_when: Selectable | None = None, die_in: str = "", forget: str = ""
+    ) -> Ended:  # fmt: skip
+        """One build of it, or a `forget` of one of its documents."""
+        return builds.run(self.folder, self.journal, kill_after_s=kill_after_s, kill_when=kill_when, die_in=die_in, forget=forget)
 
-    def built(self, builds: Builds) -> Ended:
-        """A build that comes to its end."""
-        ended = self.build(builds)
+    def built(self, builds: Builds, forget: str = "") -> Ended:
+        """A build (or a `forget`) that comes to its end."""
+        ended = self.build(builds, forget=forget)
         assert (ended.code, "digest" in ended.said) == (0, True), ended
+        return ended
+
+    def finished(self, builds: Builds, name: str, *, by_index: bool) -> Ended:
+        """What was a `forget` of that document brought to its end: by itself, or by `index` where it had begun; nothing of the document is left then."""
+        by_index = by_index and unfinished(self.index) is not None
+        ended = self.built(builds, "" if by_index else name)
+        assert (ended.said.pop("clean"), ended.said.pop("kept")) == (True, 0)
+        assert ended.said.pop("sought") > 0
+        assert scan(self.index, marks_of(name)) == []
+        assert unfinished(self.index) is None
         return ended
 
 
@@ -102,9 +116,10 @@ class Pair:
             self.collection.write_to(one.folder / "input")
 
 
-def kills(pair: Pair, count: int, seed: int) -> Iterator[Round]:
+def kills(pair: Pair, count: int, seed: int, *, forgets: bool = False) -> Iterator[Round]:
     """`count` kills (at least) at moments spread evenly over a build, in rounds of one to three; every round begins with a change of the documents.
 
+    With `forgets` it is a `forget` of one of them that is killed and done again, every other time by `index`.
     A build that has ended before its moment counts for none.
 
     Raises AssertionError where an index is not whole, something acknowledged is gone, more is paid for than was in flight, the end
@@ -116,26 +131,30 @@ def kills(pair: Pair, count: int, seed: int) -> Iterator[Round]:
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
             moment = (moment + GOLDEN) % 1.0
             shares.append(moment)
-        one = kill_round(pair, shares)
+        one = kill_round(pair, shares, forgets=forgets, by_index=killed % 2 == 1)
         killed += len(one.phases)
         yield one
 
 
-def kill_round(pair: Pair, moments: Sequence[float | str]) -> Round:
-    """A change of the documents, a build killed at these moments (shares of its duration, or the phases at whose beginning), and one to the end."""
+def kill_round(pair: Pair, moments: Sequence[float | str], *, forgets: bool = False, by_index: bool = False) -> Round:
+    """A change of the documents, a build killed at these moments (shares of its duration, or the phases at whose beginning), and one to the end.
+
+    `forgets`: the build is a `forget` of a document, and what it leaves undone is done by itself or `by_index`.
+    """
     begun = time.monotonic()
-    pair.collection.change()
+    gone = pair.collection.chance.choice(sorted(pair.collection.files)) if forgets else ""
+    pair.collection.change(but=gone)
     pair.write()
     victim, twin = pair.victim, pair.twin
     old = now = read_all(victim.index)
-    calm = twin.built(pair.builds)
+    calm = twin.finished(pair.builds, gone, by_index=False) if forgets else twin.built(pair.builds)
     wanted = calm.said["digest"]
     assert old[1] != wanted, "the change of the documents changed nothing"
     phases, lost, twice, begin = [], Counter[str](), 0, victim.marks()
     for moment in moments:
         before, kept = victim.marks(), Kept.of(victim.index)
         after_s = moment * calm.seconds * (1.0 if now == old else IDLE) if isinstance(moment, float) else None
-        ended = victim.build(pair.builds, kill_after_s=after_s, die_in="" if isinstance(moment, float) else moment)
+        ended = victim.build(pair.builds, kill_after_s=after_s, die_in="" if isinstance(moment, float) else moment, forget=gone)
         assert ended.code in (-9, 0), ended
         was, now = now, read_all(victim.index)
         assert now == was or (was, now[1]) == (old, wanted)
@@ -147,12 +166,13 @@ def kill_round(pair: Pair, moments: Sequence[float | str]) -> Round:
             phases.append(victim.phase(before))
 
     before, kept = victim.marks(), Kept.of(victim.index)
-    end = victim.built(pair.builds)
+    end = victim.finished(pair.builds, gone, by_index=by_index) if forgets else victim.built(pair.builds)
     twice += victim.repeated(begin, before, kept, lost)
-    assert end.said == {"generation": end.said["generation"], "digest": wanted, "published": now == old}
+    assert end.said == {"generation": end.said["generation"], "digest": wanted} | ({"published": now == old} if "published" in end.said else {})
     assert now in (old, (end.said["generation"], wanted))
     assert twice <= lost.total() <= IN_FLIGHT * len(moments)
     assert read_all(victim.index) == (end.said["generation"], wanted)
     assert differences(Kept.of(victim.index), Kept.of(twin.index)) == {}, differences(Kept.of(victim.index), Kept.of(twin.index))
     assert left_over(victim.index, twin.index) == {}, left_over(victim.index, twin.index)
+    pair.collection.files.pop(gone, None)
     return Round(phases=tuple(phases), in_flight=lost.total(), twice=twice, seconds=time.monotonic() - begun)

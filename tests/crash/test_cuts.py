@@ -27,6 +27,14 @@ def test_five_cuts(tmp_path):
     assert any(cut.acknowledged for cut in done)
 
 
+@needs_fuse
+def test_three_cuts_of_a_forget(tmp_path):
+    """After a power cut in the middle of a `forget` the same holds, the old or the new generation is whole, and once it is done nothing of the document is left."""
+    done = list(cuts(tmp_path, 3, SEED, forgets=True))
+
+    assert len(done) == 3
+
+
 def is_broken(powered: Powered, seed: int) -> bool:
     """Whether a cut after the end of a build takes something of what was acknowledged or published."""
     wanted, victim, before = powered.change(), powered.victim, powered.victim.marks()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.crash.builder import COLLECTING, POINTED, POINTING, PUBLISHING, STARTING, SWEEPING
+from tests.crash.builder import COLLECTING, DISCARDING, ENDING, POINTED, POINTING, PUBLISHING, STARTING, SWEEPING
 from tests.crash.kills import Pair, kill_round, kills
 
 SEED = 3
@@ -10,13 +10,16 @@ SEED = 3
 
 def test_twenty_kills(tmp_path):
     """After each of 20 kills, spread over a whole build, the index is one that was published and whole; the build that follows ends with the digest, the
-    ledger and the files of a twin that nobody killed, and asks again at most what was in flight.
+    ledger and the files of a twin that nobody killed, and asks again at most what was in flight. (More kills, where the twenty missed a part of a build.)
     """
+    rounds, hit = [], []
     with Pair.open(tmp_path, SEED) as pair:
-        rounds = list(kills(pair, 20, SEED))
+        for one in kills(pair, 80, SEED):
+            rounds.append(one)
+            hit += one.phases
+            if len(hit) >= 20 and {STARTING, PUBLISHING} < set(hit):
+                break
 
-    hit = [phase for one in rounds for phase in one.phases]
-    assert len(hit) >= 20
     assert {STARTING, PUBLISHING} < set(hit)
     assert any(one.twice for one in rounds) or not any(one.in_flight for one in rounds)
 
@@ -34,5 +37,22 @@ def pair(tmp_path_factory):
 def test_killed_at_the_beginning_of_a_phase(pair, phase):
     """The same holds for a build that dies twice just where a phase begins: a generation that is whole and not yet named, replies that are not yet let go."""
     one = kill_round(pair, [phase, phase])
+
+    assert one.phases[0] == phase
+
+
+def test_three_kills_of_a_forget(pair):
+    """A `forget` that is killed leaves the old generation or the new one, whole, with all that was acknowledged; said again, or by the next `index`, it ends
+    as its twin's: nothing of the document is in any file or table, and its receipt says that it was sought.
+    """
+    rounds = list(kills(pair, 3, SEED, forgets=True))
+
+    assert sum(len(one.phases) for one in rounds) >= 3
+
+
+@pytest.mark.parametrize(("phase", "by_index"), [(DISCARDING, True), (ENDING, False)])
+def test_a_forget_killed_at_the_beginning_of_a_phase(pair, phase, by_index):
+    """The same holds for one that dies twice just where a phase begins, also of those that come after the publication."""
+    one = kill_round(pair, [phase, phase], forgets=True, by_index=by_index)
 
     assert one.phases[0] == phase

@@ -17,6 +17,7 @@ from graphrag_local.engine.embed import NoEmbedder
 from graphrag_local.engine.ledgered import Ledgered, Meter
 from graphrag_local.engine.scripted import ScriptedEngine
 from graphrag_local.flow import Silent
+from graphrag_local.forgetting import Receipt, run_forget
 from graphrag_local.indexing import Indexed, Order
 from graphrag_local.pipeline import Run, build
 from graphrag_local.project import ProjectFolder, open_project
@@ -189,6 +190,20 @@ def index(
     """One `index` of a project; `order` are the fields of an `Order`."""
     with _side(engine or scripted(), counter or Characters(), embedder or NoEmbedder()):
         return asyncio.run(indexing.run_index(project, lambda usage, log: progress or Quiet(), Order(**order)))
+
+
+def forget(
+    project: ProjectFolder,
+    *names: str,
+    engine: Engine | None = None,
+    counter: TokenCounter | None = None,
+    embedder: Embedder | None = None,
+    progress: Quiet | None = None,
+    **wishes: bool,
+) -> Receipt:
+    """One `forget`; `wishes` are the keywords of `run_forget`."""
+    with _side(engine or scripted(), counter or Characters(), embedder or NoEmbedder()):
+        return asyncio.run(run_forget(project, names, lambda usage, log: progress or Quiet(), **wishes))
 
 
 def in_memory(project: ProjectFolder, engine: Engine) -> MemoryIndex:

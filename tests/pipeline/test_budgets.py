@@ -1,5 +1,7 @@
-"""No request of the whole program is longer than its model's window, whatever the tokenizer, the window and the script."""
+"""No request of the whole program is longer than its model's window, or shows more evidence than its budget, in any tokenizer, window and script."""
 
+import itertools
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -7,13 +9,14 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from graphrag_local.engine.base import ModelCard, Reply, Request
+from graphrag_local.engine.base import Choice, Grammar, ModelCard, Reply, Request
 from graphrag_local.errors import ContextOverflow
 from graphrag_local.prompting import Message
+from graphrag_local.query.ask import MODES
 from graphrag_local.text import words
 from graphrag_local.tokens import Cl100k, FileTokenizer, TokenCounter
 from tests.fakes import Bytes, Characters
-from tests.pipeline.running import answer, asked, index, model_of, opened, project_of, report, scribe, scripted
+from tests.pipeline.running import allowed_ids, answer, asked, document_part, index, model_of, opened, project_of, report, scribe, scripted
 
 MODELS = Path(__file__).parents[2] / "models"
 SMALL = MODELS / "smollm2-135m-instruct"
@@ -49,6 +52,16 @@ def tokenizer(kind: str) -> tuple[TokenCounter, Callable[[tuple[Message, ...]], 
     return counter, plain(counter)
 
 
+class Quarters:
+    """A tokenizer of four bytes a token."""
+
+    name, exact = "four bytes", True
+
+    def count(self, text: str) -> int:
+        """Tokens of a text."""
+        return -(-len(text.encode()) // 4)
+
+
 class Gauge:
     """An engine that measures every request before it answers."""
 
@@ -57,11 +70,13 @@ class Gauge:
         self._inner = scripted(wordy, card)
         self._length = length
         self.card = card
+        self.seen: list[Request] = []
         self.over: list[tuple[str, int, int]] = []
         self.fullest = dict.fromkeys(("extract", "describe", "report", "answer"), 0)
 
     async def generate(self, request: Request) -> Reply:
         """The reply, with the request measured."""
+        self.seen.append(request)
         length = self._length(request.messages)
         if length + request.max_tokens > self.card.context_tokens:
             self.over.append((request.purpose, length, request.max_tokens))
@@ -73,10 +88,24 @@ class Gauge:
 
 
 def wordy(request: Request) -> str:
-    """Long points and reports, so that the calls after them are full."""
+    """Long points and reports, so that the calls after them are full; questions to ask on, where they are asked for."""
+    if isinstance(request.constraint, Choice):
+        return request.constraint.options[0]
+    if (request.purpose == "answer" and "reports about a collection" in request.messages[0].content) or "on the way to" in request.messages[0].content:
+        return step(request)
     if request.purpose == "answer":
         return answer(request, words=60)
     return report(request) if request.purpose == "report" else scribe(request)  # type: ignore[return-value]
+
+
+def step(request: Request) -> str:
+    """A step of `drift`: three long points, and two questions that nobody has asked."""
+    said, asked = "They know each other well. " * 60, [f"Who knows P{sum(map(ord, request.messages[-1].content)) % 40 + n}x?" for n in range(2)]
+    ids = allowed_ids(request)[:3]
+    if isinstance(request.constraint, Grammar):
+        on = "".join(f"?\t{question}\n" for question in asked) if "ask{" in request.constraint.lark else ""
+        return "Y\n" + "".join(f"{said}\t{short}\t50\n" for short in ids) + on
+    return json.dumps({"useful": "Y", "points": [{"text": said, "sources": [short], "score": 50} for short in ids], "questions": asked})
 
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -124,7 +153,7 @@ def test_no_request_is_longer_than_its_window(tmp_path, kind, window, form):
     project = project_of(tmp_path, texts(), *rules)
     made = index(project, engine, counter=counter)
     with opened(project) as stored:
-        for mode, question in zip(("global", "source", "basic", "global", "source"), (*QUESTIONS, *QUESTIONS[1:]), strict=True):
+        for mode, question in (*zip(MODES, itertools.cycle(QUESTIONS)), *(("global", question) for question in QUESTIONS[1:]), ("source", QUESTIONS[0])):
             try:
                 notes = asked(project, stored, model_of(engine, counter), question, mode).notes
                 assert not [note for note in notes if "did not fit" in note]
@@ -136,6 +165,37 @@ def test_no_request_is_longer_than_its_window(tmp_path, kind, window, form):
         assert [failure for failure in made.summary()["failures"] if failure["stage"] != "reports" or "window" in failure["reason"]] == []
         assert made.counts["reports"] > 0
         assert all(engine.fullest.values()), engine.fullest
+
+
+BUDGETS: dict[str, str | int] = {  # of the evidence, by what a prompt is known by
+    "from passages of a collection": "local_tokens", "one part of a collection": "window_tokens", "from points": "reduce_tokens",
+    "from reports about": "local_tokens", "on the way to": "local_tokens", "whether one passage": 1000, "how much one report": 600,
+}  # fmt: skip
+CALLS = {"basic": 1, "local": 1, "drift": 1 + 2 * 2 + 1, "lazy": 12}
+
+
+@pytest.mark.parametrize("form", ["grammar", "schema"])
+def test_evidence_keeps_its_budget_in_every_call(tmp_path, form):
+    """Each mode shows at most as many tokens of evidence as its setting says, nearly fills it where there is more, and makes no more calls than it may."""
+    budgets = {"local_tokens": 900, "window_tokens": 1400, "reduce_tokens": 700}
+    rules = [*(f"query.{name}={tokens}" for name, tokens in budgets.items()), "query.drift_followups=2", "query.relevance_budget=12", "query.support=off"]
+    project = project_of(tmp_path, texts(), *rules, "reports.min_tokens=60", "communities.max_cluster_size=6")
+    index(project, counter=Quarters())
+    engine = Gauge(32_768, plain(Quarters()), form)
+    with opened(project) as stored:
+        for mode, question in itertools.product(MODES[:-1], ("What is told about P1x and P2x and the harbour?", "北港是什麼？")):  # auto is one of the others
+            told = asked(project, stored, model_of(engine, Quarters()), question, mode)
+            shown = [(next(limit for known, limit in BUDGETS.items() if known in r.messages[0].content), document_part(r)) for r in engine.seen]
+            assert told.usage.calls == len(shown)
+            if mode in CALLS:
+                counted = [limit for limit, _ in shown if mode != "lazy" or limit == 1000]  # of lazy the tests; what it found is then read like a source
+                assert len(counted) <= CALLS[mode]
+            limits = [budgets["window_tokens" if mode == "basic" else limit] if isinstance(limit, str) else limit for limit, _ in shown]
+            sizes = [Quarters().count(text) for _, text in shown]
+            assert all(size <= limit for size, limit in zip(sizes, limits, strict=True)), (mode, sizes, limits)
+            assert max(sizes) > 0.7 * min(budgets.values())
+            engine.seen.clear()
+    assert engine.over == []
 
 
 @pytest.mark.parametrize("kind", ["smollm2", "bytes", "characters"])

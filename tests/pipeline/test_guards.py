@@ -133,7 +133,6 @@ def test_a_reader_of_the_ledger_does_not_make_a_run_fail(tmp_path):
     assert not any(b"Seen: Al3x knows" in path.read_bytes() for path in files)
 
 
-
 def test_forgetting_beside_a_broken_index_lets_go_of_that_document_only(tmp_path):
     """Where no generation can be read, `forget` still takes every reply of its document, and none of documents that are away for the moment."""
     project = project_of(tmp_path, PEOPLE, *SIZES)

@@ -179,11 +179,11 @@ def test_the_same_ledger_gives_the_same_index_in_another_folder(tmp_path):
 
 
 def test_a_second_run_asks_and_publishes_nothing(tmp_path):
-    """Nothing changed, so nothing is asked and the generation stays."""
+    """Nothing changed, so nothing is asked and the generation stays, also where everything is computed."""
     project = project_of(tmp_path, collection(6, 40, 10))
     first = index(project)
     engine = scripted()
-    again = index(project, engine)
+    again = index(project, engine, whole=True)
 
     assert engine.history == []
     assert (again.generation, again.published, again.digest) == (first.generation, False, first.digest)

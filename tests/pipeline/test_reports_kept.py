@@ -64,7 +64,7 @@ def test_a_report_written_on_first_use_is_kept_by_the_next_index(asked_about):
     """Nothing changed: no call, and every report is there as it was."""
     project, reports = asked_about
     engine = scripted()
-    index(project, engine)
+    index(project, engine, whole=True)
 
     assert engine.history == []
     assert kept(project) == set(reports)

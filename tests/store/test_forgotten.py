@@ -4,7 +4,7 @@ import pytest
 
 from graphrag_local.errors import IndexCorrupt
 from graphrag_local.ids import digest_of
-from graphrag_local.store.forgotten import Forgotten, bring_back, read_forgotten, remember
+from graphrag_local.store.forgotten import Forgotten, Unfinished, begin, bring_back, finish, read_forgotten, remember, unfinished
 from graphrag_local.store.lock import BuildLock
 from graphrag_local.verify.index import damages
 
@@ -39,3 +39,24 @@ def test_every_altered_bit_is_found(tmp_path):
     path.write_bytes(b'{"document": "0", "texts": [], "at": ""}\n')
     with pytest.raises(IndexCorrupt):
         read_forgotten(tmp_path / "index")
+
+
+def test_what_is_under_way_is_noted(tmp_path):
+    """What a `forget` has left to do is read as it was noted, or not at all where a bit of it is the other way round; the verification names it."""
+    work = Unfinished(documents=(ONE.document, TWO.document), at=AT, before="g", digest="d", keep_generations=False, sought=7)
+    with BuildLock(tmp_path / "index") as lock:
+        assert unfinished(lock.index) is None
+        begin(lock, work)
+        assert unfinished(lock.index) == work
+        path = tmp_path / "index" / "forgetting.json"
+        good = path.read_bytes()
+        for place in range(len(good) * 8):
+            bad = bytearray(good)
+            bad[place // 8] ^= 1 << place % 8
+            path.write_bytes(bad)
+            with pytest.raises(IndexCorrupt, match=r"forgetting\.json was altered"):
+                unfinished(lock.index)
+        assert any("forgetting.json" in line for line in damages(lock.index))
+        path.write_bytes(good)
+        finish(lock)
+        assert unfinished(lock.index) is None

@@ -32,9 +32,10 @@ PAGE = 4096  # SQLite's
 HEAD = 128  # bytes at the beginning of a page in which half of the ledger's flips are made: headers and pointers are few among many bytes
 UNREADABLE = "cannot be read"
 SHARES = {
-    "ledger": 40, "table data": 22, "table versions": 8, "table transactions": 8, "manifest": 6, "CURRENT": 4, "forgotten list": 4, "run log": 6, "run state": 6,
+    "ledger": 40, "table data": 22, "derived": 8, "table versions": 8, "table transactions": 8, "manifest": 6, "CURRENT": 4, "forgotten list": 4,
+    "run log": 6, "run state": 6,
 }  # fmt: skip
-PUBLISHED = ("ledger", "table data", "table versions", "table transactions", "table indices", "manifest", "CURRENT", "forgotten list")
+PUBLISHED = ("ledger", "table data", "derived", "table versions", "table transactions", "table indices", "manifest", "CURRENT", "forgotten list")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ def kind_of(path: Path) -> str:
             return "forgotten list"
         case ("generations", _, "manifest.json"):
             return "manifest"
+        case ("generations", _, "retrieval", _):
+            return "derived"
         case ("generations", _, _, inner, *_):
             return {"data": "table data", "_versions": "table versions", "_transactions": "table transactions"}.get(inner, "table indices")
         case ("runs", *_):
@@ -174,6 +177,8 @@ class Reading:
                     return json.dumps(json.loads((self.index / path).read_bytes()), sort_keys=True)
                 except ValueError:
                     return UNREADABLE
+            case "derived":
+                return digest_of((self.index / path).read_bytes())  # every bit of it is read as it is
             case "forgotten list":
                 try:
                     return repr(read_forgotten(self.index))
