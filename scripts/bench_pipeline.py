@@ -39,6 +39,7 @@ from graphrag_local.engine.scripted import ScriptedEngine, SimulatedEngine
 from graphrag_local.flow import Silent
 from graphrag_local.pipeline import Built, Run, build
 from graphrag_local.prompting import load_all
+from graphrag_local.query.parts import PARTS
 from graphrag_local.settings import Settings
 from graphrag_local.store.ledger import Ledger
 from graphrag_local.store.lock import BuildLock
@@ -215,7 +216,7 @@ async def built_and_published(run: Run, folder: Path, began: Callable[[str], Non
         built = await build(run)
         began("publish")
         digest = content_digest(built.snapshot, {"settings": run.settings.fingerprint()})
-        publish(lock, built.snapshot, digest=digest, counts={}, about={"last_build": built.last_build})
+        publish(lock, built.snapshot, digest=digest, counts={}, about={"last_build": built.last_build}, derive=PARTS)
         began("")
     return built
 

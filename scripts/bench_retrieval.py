@@ -40,8 +40,8 @@ from graphrag_local.engine.embed import NoEmbedder
 from graphrag_local.engine.models import models_folder
 from graphrag_local.flow import Silent
 from graphrag_local.project import open_project
-from graphrag_local.query.linking import ALL, Links, Rules
-from graphrag_local.query.retrieve import WordIndex, fused, nearest, rank_chunks
+from graphrag_local.query.linking import ALL, Rules
+from graphrag_local.query.retrieve import WordIndex, fused, links_of, nearest, rank_chunks
 from graphrag_local.query.view import View, view_of
 from graphrag_local.records import Chunk, Document, Entity, Mention
 from graphrag_local.settings import ChunksSettings, DocumentsSettings
@@ -84,6 +84,10 @@ class Memory:
         return []
 
     claims = communities = reports = relationships
+
+    def kept(self, part: Any) -> Any:
+        """Made anew."""
+        return part.make(self)
 
     def near(self, kind: str, vector: Sequence[float], k: int) -> list[tuple[str, float]]:
         """The nearest chunks."""
@@ -148,7 +152,7 @@ Ranking = Callable[[str], list[str]]  # a question -> ids of chunks
 def rankings(index: Memory | StoredIndex, embedder: Kept, *, rules: Rules = ALL, only: str = "") -> dict[str, Ranking]:
     """The ways to rank that are compared."""
     view = view_of(index)
-    by_words = WordIndex([(chunk.id, f"{view.title(chunk.document_id)} {chunk.text}") for chunk in view.chunks.values()])
+    by_words = WordIndex.of([(chunk.id, f"{view.title(chunk.document_id)} {chunk.text}") for chunk in view.chunks.values()])
 
     def vector(question: str) -> list[tuple[str, float]]:
         return nearest(view, "chunk", asyncio.run(embedder.embed([question]))[0], DEPTH) if embedder.card.dimension else []
@@ -349,7 +353,7 @@ def speed(entities: int) -> None:
     began = time.process_time()
     view = View(index)
     index.memo["view"] = view
-    links = index.memo["links", ALL] = Links(view, ALL)
+    links = links_of(view, ALL)
     built = time.process_time() - began
     embedder = NoEmbedder()
     asked = [f"Who paid the clerk of {chunk.text.split(' was ')[0].split(',')[0][:60]} in that winter?" for chunk in index.chunks()[:: max(1, entities // 50)]]
@@ -360,7 +364,7 @@ def speed(entities: int) -> None:
         asyncio.run(rank_chunks(question, view, embedder, 20))
         costs.append(1000 * (time.process_time() - began))
     tokens = sum(1 for chunk in index.chunks()[:200] for _ in words(chunk.text)) / 200 * len(index.chunks())
-    print(f"\n{entities:,} entities, {len(index.chunks()):,} chunks, {tokens / 1e6:.1f} million words, {len(links.mention_chunk):,} pairs of name and chunk")
+    print(f"\n{entities:,} entities, {len(index.chunks()):,} chunks, {tokens / 1e6:.1f} million words, {len(links.mentions.target):,} pairs of name and chunk")
     print(f"links built in {built:.1f} s of CPU; a question {sorted(costs)[len(costs) // 2]:.1f} ms of CPU (median), {max(costs):.1f} at most, k = 20, no embedder")
 
 

@@ -18,10 +18,12 @@ from graphrag_local.query.inquiry import Inquiry, Paragraph
 from graphrag_local.query.language import declined
 from graphrag_local.query.passages import parts_of, rank_parts
 from graphrag_local.query.quote import TOO_SMALL
+from graphrag_local.query.referring import with_references
 from graphrag_local.query.retrieve import Index, hits_of, nearest_units
 from graphrag_local.query.support import Support
 from graphrag_local.query.telling import Teller
 from graphrag_local.query.trace import Trace
+from graphrag_local.query.unanswered import nearest
 from graphrag_local.query.view import View, view_of
 from graphrag_local.settings import QuerySettings
 from graphrag_local.text import is_question, one_line
@@ -73,6 +75,10 @@ async def ask(
         composed = compose([paragraph for paragraph in checked if paragraph.text], view, settings.max_spans)
         inquiry.notes += [*composed.notes, *support.note(paragraphs, composed.sentences)]
         answer = _answer(inquiry, composed, mode, depth)
+        if not answer.answered:
+            answer = replace(answer, nearest=await nearest(inquiry.question, view, embedder))
+            if trace:
+                trace.note("nearest", kept=trace.records(view, (Ref(kind="chunk", id=source.chunk) for source in answer.nearest)))
         if teller:
             await teller.finish(composed.segments or [(answer.answer, None)], answer.sentences)
         return answer
@@ -104,6 +110,7 @@ async def ask_nobody(question: str, index: Index, embedder: Embedder, settings: 
         mode = await route.lean(question, view, embedder)
     request = parts_of(question)[0]
     answer = await brief(request, view, embedder, settings, depth if mode in LEVELS else None)
+    answer = answer if answer.answered else replace(answer, nearest=await nearest(request, view, embedder))
     return answer if request == question else replace(answer, notes=(f"The question is long; its end was looked for: “{one_line(request)}”", *answer.notes))
 
 
@@ -113,11 +120,20 @@ async def retrieve(question: str, index: Index, embedder: Embedder, settings: Qu
     if mode == "auto":
         mode = await route.lean(question, view, embedder)
     if depth is not None and mode in LEVELS and view.entities:
-        return hits_of(view, await nearest_units(question, view, embedder, depth, k))
+        return hits_of(view, await nearest_units(parts_of(question)[0], view, embedder, depth, k) or _largest(view, depth)[:k])
     if mode == "local":
         return hits_of(view, await local_search.ranked(question, view, embedder, settings, k))
-    ranked = await rank_parts(parts_of(question), view, embedder, k)
+    ranked = await with_references(question, await rank_parts(parts_of(question), view, embedder, k), view, embedder, k)
     return hits_of(view, [(Ref(kind="chunk", id=chunk_id), score) for chunk_id, score in ranked.hits])
+
+
+def _largest(view: View, level: int) -> list[tuple[Ref, float]]:
+    """What `global` reads on a level, the largest communities first: for questions about everything, which are near nothing."""
+    order = sorted(view.level(level), key=lambda community: (-len(community.member_ids), community.id))
+    reports = {community.id: report.id for community in order if (report := view.report_of.get(community.id))}
+    told = [Ref(kind="report", id=reports[community.id]) for community in order if community.id in reports]
+    alone = (member for community in order if community.id not in reports for member in community.member_ids if member in view.entities)
+    return [(ref, 0.0) for ref in (*told, *(Ref(kind="entity", id=member) for member in alone))]
 
 
 def _checked(question: str, index: Index, mode: str, level: int | None, settings: QuerySettings) -> tuple[View, int | None]:
@@ -143,6 +159,7 @@ def _answer(inquiry: Inquiry, composed: Composed, mode: str, level: int | None) 
         answered=answered,
         stale=composed.stale,
         sentences=composed.sentences,
+        missing=inquiry.missing if answered else "",
         usage=inquiry.usage,
         notes=(*inquiry.notes, *((TOO_SMALL,) if inquiry.quotes and answered else ())),
     )

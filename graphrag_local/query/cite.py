@@ -4,18 +4,23 @@ An id can only have come from its prompt (see `schema`), and a number is only gi
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from graphrag_local.answers import AnswerSentence, Citation, Source
 from graphrag_local.query.context import Ref
 from graphrag_local.query.inquiry import Paragraph
-from graphrag_local.query.view import View
+from graphrag_local.query.shape import GROUNDING
+from graphrag_local.query.view import View, remembered
 from graphrag_local.records import Document, Grounding, Span
 from graphrag_local.text import neutralise, one_line, place_of, sentences, words
 
 NAMED = 3  # reports in a note
-_GROUNDING: dict[Grounding, int] = {"anchored": 0, "composed": 1, "unanchored": 2}
+REMEMBERED = 1 << 15  # places whose words are known
 # Groups of ids that a model writes into its text, although citing has a field of its own; and bare numbers, which would look like our markers.
 _ONE_ID = r"[RECSKD]\s?\d{1,6}(?:\s*[-–]\s*[RECSKD]?\s?\d{1,6})?"
 _WRITTEN_IDS = re.compile(rf"\s*(?:\[|\(also)(?=[^\])]*\d)(?:\s*(?:{_ONE_ID}|\+\s?more|[,;]))+\s*(?:[\])]|\Z)", re.IGNORECASE)
@@ -142,17 +147,20 @@ def title_of(ref: Ref, view: View) -> str:
 def sources_of(ref: Ref, view: View, said: str, max_spans: int) -> tuple[Source, ...]:
     """The spans that a citation opens: the exact piece of a chunk, or of the mentions of a record those most like what was said, then the
     best anchored, at most `max_spans`."""
-    places = [place for place in places_of(ref, view) if holds(view, place)]
-    overlap = _overlap(places, view, said)
-
-    def rank(place: Place) -> tuple[float, int, str, int, int]:
-        path = view.documents[place.document_id].path
-        return -overlap[place], _GROUNDING[place.grounding], path, place.span.start, place.span.end
-
-    chosen: dict[tuple[str, Span], Place] = {}
-    for place in sorted(places, key=rank):
-        chosen.setdefault((place.document_id, place.span), place)
-    return tuple(_source(place, view.documents[place.document_id]) for place in list(chosen.values())[:max_spans])
+    if ref.kind == "chunk" or ref.document:
+        places = sorted((place for place in places_of(ref, view) if holds(view, place)), key=lambda place: GROUNDING[place.grounding])
+        return tuple(_source(place, view.documents[place.document_id]) for place in places[: min(1, max_spans)])  # they are all the same words
+    rows = view.places(_owners(ref, view))
+    overlap = _overlap(rows, view, set(words(said)))
+    order = np.lexsort((rows[:, 3], rows[:, 2], view.shape["document.by_path"][rows[:, 0]], rows[:, 4], -overlap))
+    found: dict[tuple[int, int, int], Source] = {}
+    for document, chunk, start, end, _ in (rows[place].tolist() for place in order):
+        if len(found) == max_spans:
+            break
+        if (document, start, end) not in found:
+            place = Place(document_id="", chunk_id=view.chunk_told(chunk), span=Span(start=start, end=end), grounding="anchored")
+            found[document, start, end] = _source(place, view.documents.at(document))
+    return tuple(found.values())
 
 
 def first_source(ref: Ref, view: View) -> Source | None:
@@ -168,12 +176,7 @@ def places_of(ref: Ref, view: View) -> Iterable[Place]:
             span = ref.span or Span(start=chunk.start, end=chunk.end)
             yield Place(document_id=chunk.document_id, chunk_id=chunk.id, span=span, grounding="anchored")
         return
-    owners: tuple[str, ...] = (ref.id,)
-    if ref.kind == "report":
-        findings = view.reports[ref.id].findings
-        cited = findings[ref.finding : ref.finding + 1] if ref.finding >= 0 else findings
-        owners = tuple(source for finding in cited for source in finding.sources)
-    for owner in owners:
+    for owner in _owners(ref, view):
         for mention in view.mentions_of.get(owner, ()):
             for span in mention.spans:
                 place = Place(document_id=mention.document_id, chunk_id=mention.chunk_id, span=span, grounding=mention.grounding)
@@ -183,21 +186,36 @@ def places_of(ref: Ref, view: View) -> Iterable[Place]:
                     yield replace(place, span=ref.span)
 
 
+def _owners(ref: Ref, view: View) -> tuple[str, ...]:
+    """The records by whose mentions a reference opens."""
+    if ref.kind != "report":
+        return (ref.id,)
+    findings = view.reports[ref.id].findings
+    cited = findings[ref.finding : ref.finding + 1] if ref.finding >= 0 else findings
+    return tuple(source for finding in cited for source in finding.sources)
+
+
 def holds(view: View, place: Place) -> bool:
     """Whether a place is in its document."""
     document = view.documents.get(place.document_id)
     return document is not None and 0 <= place.span.start < place.span.end <= len(document.text)
 
 
-def _overlap(places: Sequence[Place], view: View, said: str) -> dict[Place, float]:
+def _overlap(rows: NDArray[np.int64], view: View, asked: set[str]) -> NDArray[np.float64]:
     """How much of what was said each place says: the words they share, where a word that every place has counts little."""
-    asked = set(words(said))
-    shared = {place: asked.intersection(words(view.documents[place.document_id].text[place.span.start : place.span.end])) if asked else set() for place in places}
-    spread: dict[str, int] = {}
-    for found in shared.values():
-        for word in found:
-            spread[word] = spread.get(word, 0) + 1
-    return {place: round(sum(sorted(1 / spread[word] for word in found)), 6) for place, found in shared.items()}
+    if not asked:
+        return np.zeros(len(rows))
+    known: dict[tuple[int, int, int], frozenset[str]] = remembered(view.index, "words of places", dict)
+    shared = []
+    for document, _, start, end, _ in rows.tolist():
+        own = known.get((document, start, end))
+        if own is None:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            own = known[document, start, end] = frozenset(words(view.documents.at(document).text[start:end]))
+        shared.append(asked.intersection(own))
+    spread = Counter(word for found in shared for word in found)
+    return np.array([round(sum(sorted(1 / spread[word] for word in found)), 6) for found in shared], np.float64)
 
 
 def _source(place: Place, document: Document) -> Source:

@@ -6,13 +6,14 @@ Every line is one line and neutralised, so that nothing in a document, a name or
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from graphrag_local.ids import digest_of
-from graphrag_local.query.view import View
+from graphrag_local.query.view import View, remembered
 from graphrag_local.records import Chunk, Community, RecordKind, Relationship, Report, Span
 from graphrag_local.text import neutralise, one_line, sentences
-from graphrag_local.tokens import TokenCounter
+from graphrag_local.tokens import TokenCounter, most_tokens
 
 LETTERS: dict[RecordKind, str] = {"report": "R", "entity": "E", "relationship": "K", "claim": "D", "chunk": "C"}
 PIECE_SENTENCES = 3  # a citation of a chunk opens at most so many sentences (our choice: short enough to check at a glance)
@@ -33,13 +34,18 @@ class Ref:
     document: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line of evidence, without its id; `tokens` are those of the text alone."""
+    """One line of evidence, without its id."""
 
     ref: Ref
     text: str
-    tokens: int
+    count: Callable[[str], int] = field(compare=False, repr=False)
+
+    @cached_property
+    def tokens(self) -> int:
+        """The tokens of the text alone, counted when they are asked for: most lines that are written have no room anyway."""
+        return self.count(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,17 +164,24 @@ class Writer:
 
     def _lines(self, ref: Ref, text: str) -> tuple[Line, ...]:
         shown = shown_as(text)
-        tokens = self.count(shown)
-        if tokens <= self.limit:
-            return (Line(ref=ref, text=shown, tokens=tokens),)
+        if self._is_short(shown):
+            return (Line(ref=ref, text=shown, count=self.count),)
         return tuple(self._line(ref, shown[start:end]) for start, end in cut_text(shown, self._fits))
 
     def _line(self, ref: Ref, text: str) -> Line:
         shown = shown_as(text)
-        return Line(ref=ref, text=shown, tokens=self.count(shown))
+        return Line(ref=ref, text=shown, count=self.count)
 
     def _fits(self, text: str) -> bool:
-        return self.count(shown_as(text)) <= self.limit
+        return self._is_short(shown_as(text))
+
+    def _is_short(self, shown: str) -> bool:
+        return most_tokens(shown) <= self.limit or self.count(shown) <= self.limit
+
+
+def unit_of(community: Community, view: View, counter: TokenCounter, limit: int) -> Unit:
+    """What a community adds to a window, written once per generation."""
+    return remembered(view.index, ("unit", community.id, limit, counter.name), lambda: Writer(view, counter, limit).community(community))
 
 
 def shown_as(text: str) -> str:

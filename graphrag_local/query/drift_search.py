@@ -12,7 +12,7 @@ from graphrag_local.errors import ContextOverflow, ReplyInvalid
 from graphrag_local.flow import map_ordered
 from graphrag_local.prompting import Message
 from graphrag_local.query import basic_search
-from graphrag_local.query.context import Ref, Writer, shown_as
+from graphrag_local.query.context import Ref, shown_as, unit_of
 from graphrag_local.query.followups import Step, constraint, distinct, read_step
 from graphrag_local.query.inquiry import TRIES, Inquiry, Paragraph
 from graphrag_local.query.language import LONGEST_INSTRUCTION, instruction
@@ -20,6 +20,7 @@ from graphrag_local.query.local_search import near_by
 from graphrag_local.query.local_search import read as read_near
 from graphrag_local.query.mapreduce import CHOICES, NEAR, NOTHING, Point, reduce, reduce_room
 from graphrag_local.query.neighbourhood import Section, shared, turns
+from graphrag_local.query.passages import parts_of
 from graphrag_local.query.quote import best, quotes_of, read_chosen
 from graphrag_local.query.retrieve import nearest_units
 from graphrag_local.query.schema import choice_constraint
@@ -123,13 +124,12 @@ def _note(course: Course, rounds: Sequence[Sequence[str]]) -> None:
 async def _begin(course: Course, level: int) -> None:
     """Read the reports nearest the question, and the elements of communities without one."""
     inquiry, settings = course.inquiry, course.inquiry.settings
-    near = await nearest_units(inquiry.question, inquiry.view, course.embedder, level, settings.drift_reports)
+    near = await nearest_units((inquiry.search or parts_of(inquiry.question))[0], inquiry.view, course.embedder, level, settings.drift_reports)
     communities = _communities(near, level, inquiry.view)[: settings.drift_reports]
     budget = _room(inquiry, "drift_primer", {})
 
     def window(budget: int) -> Window:
-        writer = Writer(inquiry.view, inquiry.model.counter, budget // LINE_SHARE)
-        units = [unit for community in communities if (unit := writer.community(community)).blocks]
+        units = [unit for community in communities if (unit := unit_of(community, inquiry.view, inquiry.model.counter, budget // LINE_SHARE)).blocks]
         costs = Costs(inquiry.model.counter)
         order = turns(units, [range(len(unit.blocks)) for unit in units], budget, costs)
         return shared([Section(units=tuple(units), order=order, share=1.0)], inquiry.view, budget, inquiry.model.counter)[0]

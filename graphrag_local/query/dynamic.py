@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from graphrag_local.engine.base import Choice, Gate
 from graphrag_local.errors import ContextOverflow
 from graphrag_local.flow import map_ordered
-from graphrag_local.query.context import Ref, Unit, Writer
+from graphrag_local.query.context import Ref, Unit, unit_of
 from graphrag_local.query.inquiry import Inquiry, Paragraph
 from graphrag_local.query.mapreduce import IN_FLIGHT, map_reduce, map_room
 from graphrag_local.query.view import View, remembered
@@ -63,8 +63,7 @@ class Descent:
 
     def unit(self, community: Community) -> Unit:
         """What a community adds to a window, written once per generation."""
-        view, counter = self.inquiry.view, self.inquiry.model.counter
-        return remembered(view.index, ("unit", community.id, self.limit, counter.name), lambda: Writer(view, counter, self.limit).community(community))
+        return unit_of(community, self.inquiry.view, self.inquiry.model.counter, self.limit)
 
     def told(self, community: Community) -> bool:
         """Whether a community has a report that can be graded."""

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, closed, read_json, schema_of
 from graphrag_local.query.context import shown_as
-from graphrag_local.query.schema import MAX_SOURCES, Answered, read_points
+from graphrag_local.query.schema import MARK, MAX_SOURCES, Answered, read_points
 from graphrag_local.text import is_question, words
 
-MARK = "?"  # begins a line with a question; a tab follows, which is in no text
 LONGEST = 300  # characters of a question; a longer one is no question but a text
 
 

@@ -70,6 +70,7 @@ class Inquiry:
     reranker: Reranker | None = None
     ear: Ear | None = None
     trace: Trace | None = None
+    missing: str = ""  # the part of the question that the answer leaves open
     usage: Usage = field(default_factory=Usage)
     notes: list[str] = field(default_factory=list)
 

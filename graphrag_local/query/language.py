@@ -37,13 +37,13 @@ _FUNCTION_WORDS = {
     "pt": "que quem quando onde por como qual quais quanto é são era foi o a os as um uma de do da dos das e ou em no na com para se há ao não",
     "it": "che chi cosa quando dove perché come quale quali quanto è sono era fu il lo la gli le un una di del della dei e o in nel con per si ha al",
     "nl": "wat wie wanneer waar waarom hoe welke welk is zijn was waren de het een van in op te voor en of met door heeft hebben kan dit dat niet er",
-    "pl": "co kto kiedy gdzie dlaczego jak jaki jaka jakie który która które ile jest są był była było w na z do i oraz lub o od dla przez się nie "
-    "czy",
+    "pl": "co kto kiedy gdzie dlaczego jak jaki jaka jakie który która które ile jest są był była było w na z do i oraz lub o od dla przez się nie czy",
     "sv": "vad vem när var varför hur vilken vilket vilka är var och eller en ett den det de av i på till för med som har kan inte om vid",
     "fi": "mikä mitä kuka ketä milloin missä miksi miten kuinka mitkä ketkä on ovat oli olivat ja tai ei että se ne tämä kun mistä mihin kenen",
 }
 _MARKED = {"de": "ß", "es": "ñ¿¡", "pt": "ãõ", "pl": "ąęłśżźćń", "fr": "œçêâî", "sv": "å", "it": "ìò", "nl": "ĳ"}
 _SETS = {code: frozenset(listed.split()) for code, listed in _FUNCTION_WORDS.items()}
+FUNCTION_WORDS = frozenset().union(*_SETS.values())
 _KANA, _HAN, _HANGUL = re.compile("[\u3040-\u30ff]"), re.compile("[\u3400-\u9fff]"), re.compile("[\uac00-\ud7af]")
 _ARABIC, _CYRILLIC, _LATIN_WORD = re.compile("[\u0600-\u06ff]"), re.compile("[\u0400-\u04ff]"), re.compile("[a-zA-Z\u00c0-\u024f]+")
 _UKRAINIAN = re.compile("[іїєґІЇЄҐ]")

@@ -1,16 +1,15 @@
 """local: the entities that a question is linked to, what is around them, and the passages that it needs, in one call."""
 
 from graphrag_local.engine.base import Embedder
-from graphrag_local.errors import ContextOverflow, ReplyInvalid
 from graphrag_local.query import basic_search
 from graphrag_local.query.context import Ref
-from graphrag_local.query.inquiry import TRIES, Inquiry, Paragraph
-from graphrag_local.query.mapreduce import write
+from graphrag_local.query.inquiry import Inquiry, Paragraph
 from graphrag_local.query.neighbourhood import Evidence, Neighbourhood, evidence, neighbourhood
 from graphrag_local.query.passages import parts_of, passages, rank_parts
+from graphrag_local.query.referring import with_references
 from graphrag_local.query.retrieve import FUSION_K
+from graphrag_local.query.single import answer_from
 from graphrag_local.query.view import View
-from graphrag_local.query.windows import smaller_budget
 from graphrag_local.settings import QuerySettings
 
 IN_TURN = 2  # passages before each other record, where records are listed
@@ -25,30 +24,17 @@ async def answer(inquiry: Inquiry, embedder: Embedder) -> list[Paragraph]:
         return await basic_search.answer(inquiry, embedder)
     inquiry.notes += near.passages.notes
     budget = inquiry.room("answer", wanted=settings.local_tokens, reply=inquiry.reply_tokens(settings.reply_tokens))
-    told = read(inquiry, near, budget)
-    if not told.window.ids:
-        inquiry.notes.append("There was no evidence to read.")
-        return []
-    may_decline = settings.refusal_margin > -1
-    try:
-        outcome = await write(inquiry, "answer", told.window, may_decline=may_decline)
-    except ContextOverflow:
-        less = read(inquiry, near, smaller_budget(told.window))
-        if not less.window.ids:
-            raise
-        told = less
-        outcome = await write(inquiry, "answer", told.window, may_decline=may_decline)
+    told, paragraphs = await answer_from(inquiry, budget, lambda room: read(inquiry, near, room), lambda read: read.window)
     inquiry.notes += [told.note] if told.note else []
     if inquiry.trace:
         inquiry.trace.window(inquiry.view, "neighbourhood", told.window.ids, told.window.tokens, near.refs())
-    if outcome.value is None and not outcome.uncited:
-        raise ReplyInvalid(f"The model gave no usable answer, asked {TRIES} times.", outcome="invalid")
-    return outcome.value or []
+    return paragraphs
 
 
 async def near_by(inquiry: Inquiry, embedder: Embedder) -> Neighbourhood:
     """What is near the question of an inquiry, in all that passages are looked for by."""
-    ranked = await passages(inquiry, embedder, inquiry.settings.top_chunks)
+    most = inquiry.settings.top_chunks
+    ranked = await with_references(inquiry.question, await passages(inquiry, embedder, most), inquiry.view, embedder, most)
     near = await neighbourhood(" ".join(inquiry.search or (inquiry.question,)), ranked, inquiry.view, embedder, inquiry.settings)
     if inquiry.trace:
         kept = inquiry.trace.records(inquiry.view, (ref for ref in near.refs() if ref.kind != "chunk"))
@@ -63,7 +49,7 @@ def read(inquiry: Inquiry, near: Neighbourhood, budget: int) -> Evidence:
 
 async def ranked(question: str, view: View, embedder: Embedder, settings: QuerySettings, k: int) -> list[tuple[Ref, float]]:
     """The k records that `local` would read first: two passages, then an entity, a relationship or a report in turn."""
-    found = await rank_parts(parts_of(question), view, embedder, settings.top_chunks)
+    found = await with_references(question, await rank_parts(parts_of(question), view, embedder, settings.top_chunks), view, embedder, settings.top_chunks)
     near = await neighbourhood(question, found, view, embedder, settings)
     chunks = [Ref(kind="chunk", id=chunk_id) for chunk_id, _ in near.passages.hits]
     kinds = [

@@ -18,6 +18,7 @@ from graphrag_local.query.context import LETTERS, Ref, shown_as
 from graphrag_local.query.inquiry import TRIES, Inquiry, Outcome, Paragraph
 from graphrag_local.query.quote import best, quotes_of, read_chosen, varied
 from graphrag_local.query.schema import Answered, answer_constraint, choice_constraint, map_constraint, read_answer, read_choice, read_points
+from graphrag_local.query.unanswered import left_open
 from graphrag_local.query.windows import SMALLEST, Window, smaller, smaller_budget
 
 IN_FLIGHT = 64  # windows asked at once; the engine holds back what the server has no room for
@@ -124,13 +125,13 @@ async def _read(inquiry: Inquiry, window: Window, *, forced: bool = False) -> li
     return readings
 
 
-async def _baseline(inquiry: Inquiry) -> float | None:
+async def baseline(inquiry: Inquiry, request_for: Callable[[Window], Request]) -> float | None:
     """The probability of Y for a window without content, under the same prompt; None without log-probabilities or where nothing is declined."""
     if not inquiry.model.card.logprobs or inquiry.settings.refusal_margin <= -1:
         return None
     ref = Ref(kind="chunk", id="")
     empty = Window(units=(), text=EMPTY_WINDOW, ids={"C1": ref}, tokens=SMALLEST, documents=(), digest="")
-    request = _map_request(inquiry, empty, tuple(empty.ids), forced=False)
+    request = request_for(empty)
     probing = inquiry.request(request.messages, request.constraint, PROBE_TOKENS, gate=2.0, window=empty)
     return await inquiry.probe(probing)
 
@@ -152,7 +153,7 @@ async def _map(inquiry: Inquiry, windows: Sequence[Window]) -> list[Point]:
     _stop_if_hopeless(inquiry, readings)
     gates = [reading.gate for reading in readings if reading.gate is not None]
     if gates:
-        empty = await _baseline(inquiry)
+        empty = await baseline(inquiry, lambda window: _map_request(inquiry, window, tuple(window.ids), forced=False))
         if empty is not None and max(gates) - empty < inquiry.settings.refusal_margin:
             odds = f"the best has a probability of {max(gates):.2f}, a window without content {empty:.2f}"
             inquiry.notes.append(f"{_windows(readings)} asked, none answers the question: {odds}.")
@@ -327,8 +328,9 @@ async def reduce(inquiry: Inquiry, points: Sequence[Point]) -> list[Paragraph]:
     return [Paragraph(text=point.text, refs=point.refs) for point in collected.points[: inquiry.settings.max_paragraphs]]
 
 
-async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: bool, last: bool = True) -> Outcome[list[Paragraph]]:
-    """The paragraphs that the model writes from a window; none of them where it declines. `last`: they are the answer, so whoever listens hears them."""
+async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: bool, gate: float | None = None) -> Outcome[list[Paragraph]]:
+    """The paragraphs that the model writes from a window, as whoever listens hears them; none where it declines. `gate`: see
+    `Inquiry.request`."""
     reply = inquiry.reply_tokens(inquiry.settings.reply_tokens)
     items = inquiry.items(inquiry.settings.max_paragraphs, reply)
     messages = inquiry.messages(prompt, items=items, may_decline=may_decline, text=window.text)
@@ -336,8 +338,8 @@ async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: b
     if not ids:
         inquiry.notes.append("There was nothing to quote.")
         return Outcome(value=[], gate=None)
-    request = inquiry.request(messages, constraint, reply, gate=None, window=window)
-    if inquiry.ear and last:
+    request = inquiry.request(messages, constraint, reply, gate=gate, window=window)
+    if inquiry.ear:
         lines = isinstance(constraint, Grammar)
         request = replace(request, heard=inquiry.ear.hearing(read, ids, lines=lines, words=lines and not inquiry.quotes))
     outcome = await inquiry.ask(request, read)
@@ -347,13 +349,15 @@ async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: b
     answer = outcome.value
     if not answer.useful:
         inquiry.notes.append("The model read the evidence and says that it does not answer the question.")
-        return Outcome(value=[], gate=None)
+        return Outcome(value=[], gate=outcome.gate)
     if outcome.cut_off:
         inquiry.notes.append(f"The answer was cut off at {reply} tokens; its complete paragraphs are shown.")
     if answer.unknown:
         inquiry.notes.append(f"{answer.unknown} cited ids were not in the evidence and were dropped.")
     if answer.bare:
         inquiry.notes.append(f"{answer.bare} paragraphs without a valid source were dropped.")
+    inquiry.missing, doubt = left_open(answer.missing, inquiry.question, window.text)
+    inquiry.notes += [f"What the answer says is missing was left out: {doubt}."] if doubt else []
     paragraphs = [Paragraph(text=item.text, refs=tuple(dict.fromkeys(ids[short] for short in item.sources))) for item in answer.items]
     return Outcome(value=paragraphs, gate=None, cut_off=outcome.cut_off)
 

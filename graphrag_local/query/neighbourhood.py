@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
+import numpy as np
+
 from graphrag_local.engine.base import Embedder
 from graphrag_local.ids import digest_of
 from graphrag_local.query.context import Block, Line, Ref, Unit, Writer
 from graphrag_local.query.language import asked_for
-from graphrag_local.query.linking import ALL, Links
-from graphrag_local.query.retrieve import Ranked, Scored, WordIndex, fused, nearest, vector_of
+from graphrag_local.query.retrieve import ENTITY_WORDS, Ranked, Scored, WordIndex, fused, links_of, nearest, vector_of
 from graphrag_local.query.view import View, remembered
 from graphrag_local.query.windows import LINE_SHARE, Costs, Window, filled
 from graphrag_local.records import RecordKind, Relationship, Report
@@ -76,90 +77,51 @@ async def neighbourhood(question: str, ranked: Ranked, view: View, embedder: Emb
 def named_entities(question: str, view: View) -> Scored:
     """The entities whose names stand in a question, the most certain first."""
     links = links_of(view)
-    by_name: dict[int, list[str]] = remembered(view.index, "entities by name", lambda: _by_name(view, links))
-    found: dict[str, float] = {}
+    found: dict[int, float] = {}
     for seed in links.seeds(placed_words(question), question):
         for phrase, share in ((seed.phrase, 1.0), *links.ties.row(seed.phrase)):
-            for owner in by_name.get(phrase, ()):
+            for owner in links.entities.row(phrase).tolist():
                 found[owner] = max(found.get(owner, 0.0), round(seed.weight * share, 6))
-    return sorted(found.items(), key=lambda pair: (-pair[1], -view.entities[pair[0]].mentions, pair[0]))
+    return [(view.entities.ids[owner], weight) for owner, weight in sorted(found.items(), key=lambda pair: (-pair[1], *_prominence(pair[0], view)))]
 
 
-def links_of(view: View) -> Links:
-    """The names of the generation, made once (the same as the ranking of passages uses)."""
-    return remembered(view.index, ("links", ALL), lambda: Links(view, ALL))
-
-
-def _by_name(view: View, links: Links) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for owner in sorted(view.entities):
-        entity = view.entities[owner]
-        keys = {links.names.bare(word.key for word in placed_words(surface)) for surface in (entity.name, *entity.aliases)}
-        for number in sorted({links.names.number.get(key, -1) for key in keys} - {-1}):
-            found.setdefault(number, []).append(owner)
-    return found
+def _prominence(entity: int, view: View) -> tuple[int, int]:
+    """What puts an entity before others that are as near: its mentions, then its id."""
+    return -int(view.shape["entity.mentions"][entity]), entity
 
 
 def _likely(question: str, view: View, vector: list[float] | None, near: Sequence[str], k: int) -> list[str]:
     """The entities nearest by vectors, by the words of their names and descriptions, and by standing in the best passages."""
-    by_words = remembered(view.index, "words of entities", lambda: WordIndex([(e.id, f"{e.name} {e.description}") for e in view.entities.values()]))
-    in_passages: dict[str, float] = {}
-    for place, chunk_id in enumerate(near, 1):
-        for owner in _told_in(view).get(chunk_id, ()):
-            if owner in view.entities:
-                in_passages[owner] = in_passages.get(owner, 0.0) + 1 / place
-    told = sorted(in_passages.items(), key=lambda pair: (-round(pair[1], 6), -view.entities[pair[0]].mentions, pair[0]))
-    return [owner for owner, _ in fused(nearest(view, "entity", vector, 2 * k), by_words.best(question, 2 * k), told[: 2 * k])]
-
-
-def _told_in(view: View) -> dict[str, list[str]]:
-    """The entities and relationships that each passage mentions."""
-
-    def make() -> dict[str, list[str]]:
-        found: dict[str, dict[str, None]] = {}
-        for owner in chain(view.entities, view.relationships):
-            for mention in view.mentions_of.get(owner, ()):
-                found.setdefault(mention.chunk_id, {})[owner] = None
-        return {chunk_id: sorted(owners) for chunk_id, owners in found.items()}
-
-    return remembered(view.index, "records by passage", make)
+    by_words = remembered(view.index, "words of entities", lambda: WordIndex(view.index.kept(ENTITY_WORDS)))
+    in_passages: dict[int, float] = {}
+    for place, owners in enumerate(view.told(near, "entity"), 1):
+        for owner in owners.tolist():
+            in_passages[owner] = in_passages.get(owner, 0.0) + 1 / place
+    best = heapq.nsmallest(2 * k, in_passages.items(), key=lambda pair: (-round(pair[1], 6), *_prominence(pair[0], view)))
+    told = [(view.entities.ids[owner], weight) for owner, weight in best]
+    return [owner for owner, _ in fused(nearest(view, "entity", vector, 2 * k), by_words.best(question, 2 * k), told)]
 
 
 def _edges(owners: Sequence[str], near: Sequence[str], view: View) -> tuple[Relationship, ...]:
     """The relationships of these entities: those between two of them, then those told in the best passages, then the heaviest."""
-    group = frozenset(owners)
-    told = {owner for chunk_id in near for owner in _told_in(view).get(chunk_id, ())}
-    edges = {edge.id: edge for owner in owners for edge in view.edges_of.get(owner, ())}
-
-    def rank(edge: Relationship) -> tuple[int, int, float, str]:
-        return -len(group.intersection((edge.source_id, edge.target_id))), -(edge.id in told), -edge.weight, edge.id
-
-    return tuple(heapq.nsmallest(EDGES, edges.values(), key=rank))
+    group = view.entities.ids.numbers(owners)
+    edges = np.unique(np.concatenate([np.zeros(0, np.int32), *map(view.edges.row, group.tolist())]))
+    told = np.concatenate([np.zeros(0, np.int64), *view.told(near, "edge")])
+    source, target = view.shape["edge.source"][edges], view.shape["edge.target"][edges]
+    inside = np.isin(source, group) & np.isin(target, group) & (source != target)
+    order = np.lexsort((edges, -view.shape["edge.weight"][edges], ~np.isin(edges, told), ~inside))[:EDGES]
+    return tuple(map(view.relationships.at, edges[order].tolist()))
 
 
 def _reports(owners: Sequence[str], view: View) -> tuple[Report, ...]:
     """The reports of the narrowest communities around these entities that have one; those about most of them, the best linked first."""
-    weight: dict[str, float] = {}
-    for place, owner in enumerate(owners, 1):
-        own = _communities(view).get(owner, ())
-        if own:
-            weight[own[0]] = weight.get(own[0], 0.0) + 1 / place
-    reports = [(value, view.reports[report_id]) for report_id, value in weight.items()]
+    weight: dict[int, float] = {}
+    for place, owner in enumerate(view.entities.ids.numbers(owners).tolist(), 1):
+        own = view.reports_about.row(owner)
+        if len(own):
+            weight[int(own[0])] = weight.get(int(own[0]), 0.0) + 1 / place
+    reports = [(value, view.reports.at(number)) for number, value in weight.items()]
     return tuple(report for _, report in sorted(reports, key=lambda pair: (-round(pair[0], 6), -pair[1].rating, pair[1].id)))
-
-
-def _communities(view: View) -> dict[str, list[str]]:
-    """The ids of the reports about each entity, that of the narrowest community first."""
-
-    def make() -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for community in sorted(view.index.communities(), key=lambda community: (-community.first_level, community.id)):
-            report = view.report_of.get(community.id)
-            for member in community.member_ids if report and report.findings else ():
-                found.setdefault(member, []).append(report.id if report else "")
-        return found
-
-    return remembered(view.index, "reports of entities", make)
 
 
 # --- one window of it
@@ -243,7 +205,7 @@ def turns(units: Sequence[Unit], best: Sequence[Sequence[int]], room: float, cos
     for number, (unit, order) in enumerate(zip(units, best, strict=True)):
         left = room / PARTS - costs.unit(replace(unit, blocks=()))
         for taken, block in enumerate(order):
-            left -= costs.block(unit.blocks[block])
+            left -= costs.block(unit.blocks[block]) if left >= 0 else 0
             (first if left >= 0 or not taken else rest).append((number, block))
     return (*first, *rest)
 

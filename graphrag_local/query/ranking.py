@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from graphrag_local.query.lexicon import Flags
+from graphrag_local.query.arrays import Flags
+from graphrag_local.query.lexicon import CUE_LETTERS
 from graphrag_local.query.linking import Links
 from graphrag_local.text import placed_words
 
@@ -98,18 +99,18 @@ class Walk:
                 best[chunk] = max(best.get(chunk, 0.0), weight * part)
         if best:
             return sorted(best.items())
-        begin, end = links.mention_begin[phrase], links.mention_begin[phrase + 1]
-        chunks = links.mention_chunk[begin:end]
-        if end - begin > MENTIONED:
+        chunks = links.mentions.row(phrase)
+        share = mention / math.sqrt(max(1, len(chunks)))
+        if len(chunks) > MENTIONED:
             chunks = chunks[np.argsort(-self.dense[chunks], kind="stable")][:MENTIONED]
             chunks = chunks[self.dense[chunks] > 0]
-        return [(chunk, mention / math.sqrt(end - begin)) for chunk in chunks.tolist()]
+        return [(chunk, share) for chunk in chunks.tolist()]
 
     def _opened(self, target: int) -> list[tuple[int, float]]:
         """A target as chunks: of a long document those most similar to the question, else its first."""
         if target >= 0:
             return [(target, 1.0)]
-        chunks = self.links.chunks_of[~target]
+        chunks = self.links.chunks_of.row(~target).tolist()
         similar = self.dense[chunks]
         top = float(similar.max())
         if top <= 0:
@@ -124,7 +125,7 @@ class Walk:
         return math.fsum(rarity[place] for place in sorted(named)) / (math.fsum(rarity) or 1.0)
 
     def _name(self, phrase: int) -> str:
-        return " ".join(self.links.names.keys[phrase])
+        return " ".join(self.links.names.key(phrase))
 
     # --- the bridge
 
@@ -147,7 +148,7 @@ class Walk:
                     if value > best.get(chunk, 0.0):
                         best[chunk] = value
                         if chunk not in self.why:
-                            self.why[chunk] = Step(name=self._name(phrase), via=links.texts.chunks[front].id)
+                            self.why[chunk] = Step(name=self._name(phrase), via=links.texts.ids[front])
         return {chunk: value + MORE * (more[chunk] - value) for chunk, value in best.items()}
 
     def _edges(self, front: int, own: set[int], cues: Flags) -> list[tuple[int, float]]:
@@ -182,8 +183,8 @@ class Walk:
         flags = np.zeros(len(texts.stems), bool)
         named = {place for seed in self.seeds for place in range(seed.begin, seed.end)}
         for place, word in enumerate(self.words):
-            stem = texts.stems.get(word.key[:5])
-            if place not in named and stem is not None and (len(word.key) > 2 or word.bare) and texts.rarity(word.key) > COMMON:
+            stem = texts.stems.number(word.key[:CUE_LETTERS])
+            if place not in named and stem >= 0 and (len(word.key) > 2 or word.bare) and texts.rarity(word.key) > COMMON:
                 flags[stem] = True
         return flags
 

@@ -3,21 +3,26 @@
 Words and vectors are fused by reciprocal rank (Cormack, Clarke and Büttcher 2009, k = 60), which needs no scales to agree.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Self
 
 import bm25s
 import numpy as np
 
 from graphrag_local.answers import Hit
 from graphrag_local.engine.base import Embedder
+from graphrag_local.query.arrays import Arrays, Ids, Kept, Strings, above, below
 from graphrag_local.query.cite import first_source
 from graphrag_local.query.context import Ref
+from graphrag_local.query.lexicon import Counted
 from graphrag_local.query.linking import ALL, Links, Rules
 from graphrag_local.query.ranking import COVERED, Linked, Step, Walk, placed
+from graphrag_local.query.tongues import reached
+from graphrag_local.query.tying import Tying, tied
 from graphrag_local.query.view import Index as Index
-from graphrag_local.query.view import VectorKind, View, remembered
+from graphrag_local.query.view import Part, VectorKind, View, remembered, view_of
 from graphrag_local.records import Chunk, RecordKind
 from graphrag_local.text import words
 
@@ -43,19 +48,40 @@ class Ranked:
 class WordIndex:
     """BM25 over texts by id. Scripts without spaces are indexed by characters and pairs of them, and asked by pairs."""
 
-    def __init__(self, texts: Sequence[tuple[str, str]]) -> None:
-        listed = [(owner, list(terms(text))) for owner, text in sorted(texts)]
-        self._owners = [owner for owner, found in listed if found]
-        self._bm25 = bm25s.BM25(method="lucene")
-        if self._owners:
-            self._bm25.index([found for _, found in listed if found], show_progress=False)
+    def __init__(self, kept: Kept) -> None:
+        self._owners = Ids(kept["owners"])
+        self._words = Strings(below(kept, "words"))
+        self._begin, self._text, self._score = kept["begin"], kept["text"], kept["score"]
+
+    @classmethod
+    def of(cls, texts: Iterable[tuple[str, str]]) -> Self:
+        """The index of these texts by their ids."""
+        return cls(cls.kept(texts))
+
+    @staticmethod
+    def kept(texts: Iterable[tuple[str, str]]) -> Arrays:
+        """The arrays: for each word the texts that have it, by number, and what it adds to their scores."""
+        words, owners, listed = Counted(), list[str](), list[list[int]]()
+        for owner, text in sorted(texts):
+            found = [words.add(term) for term in terms(text)]
+            if found:
+                owners.append(owner)
+                listed.append(found)
+        scores = {"data": np.zeros(0, np.float32), "indices": np.zeros(0, np.int32), "indptr": np.zeros(1, np.int32)}
+        if owners:
+            bm25 = bm25s.BM25(method="lucene")
+            bm25.index((listed, dict(words.known)), show_progress=False)
+            scores = bm25.scores
+        flat: Arrays = {"begin": scores["indptr"].astype(np.int64), "text": scores["indices"].astype(np.int32), "score": scores["data"].astype(np.float32)}
+        return {"owners": Ids.of(owners), **above("words", words.kept()), **flat}
 
     def best(self, question: str, k: int) -> Scored:
         """The k texts that share most with a question; those that share nothing are not among them."""
-        asked = list(dict.fromkeys(terms(question, pairs_only=True)))
-        if not asked or not self._owners:
-            return []
-        scores = self._bm25.get_scores(asked)
+        scores = np.zeros(len(self._owners), np.float32)
+        for word in dict.fromkeys(map(self._words.number, terms(question, pairs_only=True))):
+            if word >= 0:
+                own = slice(self._begin[word], self._begin[word + 1])
+                scores[self._text[own]] += self._score[own]  # each text once
         likely = np.flatnonzero(scores > 0)
         if len(likely) > k:
             least = np.partition(scores[likely], len(likely) - k)[len(likely) - k]
@@ -67,6 +93,9 @@ class WordIndex:
 def terms(text: str, *, pairs_only: bool = False) -> Iterator[str]:
     """The words of a text; of a run of single characters of a script without spaces the characters and their pairs (`pairs_only`: not the
     characters, where there are pairs)."""
+    if text.isascii():  # the same, quicker
+        yield from words(text)
+        return
     run: list[str] = []
     for word in [*words(text), ""]:
         if len(word) == 1 and word >= "\u1100" and word.isalpha():
@@ -113,15 +142,15 @@ async def rank_chunks(question: str, view: View, embedder: Embedder, k: int, rul
     """
     vector = await vector_of(question, embedder)
     depth = max(k * DEPTH, LEAST_DEPTH)
-    by_words = remembered(view.index, "words of chunks", lambda: _words_of_chunks(view))
+    by_words = remembered(view.index, "words of chunks", lambda: WordIndex(view.index.kept(CHUNK_WORDS)))
     rankings = {"vectors": nearest(view, "chunk", vector, depth), "words": by_words.best(question, depth)}
-    hits = rankings["fused"] = fused(rankings["vectors"], rankings["words"])
+    hits = rankings["fused"] = fused(rankings["vectors"], reached(question, rankings["vectors"], rankings["words"], view))
     notes = () if vector is not None else ("There is no embedder, so passages were found by words alone.",)
-    links = remembered(view.index, ("links", rules), lambda: Links(view, rules))
+    links = links_of(view, rules)
     linked = linked_chunks(question, links, hits)
     if linked:
-        rankings["links"] = [(links.texts.chunks[number].id, 1 / (FUSION_K + place)) for place, number in enumerate(linked.order[:depth], 1)]
-        why = {links.texts.chunks[number].id: step for number, step in linked.why.items()}
+        rankings["links"] = [(links.texts.ids[number], 1 / (FUSION_K + place)) for place, number in enumerate(linked.order[:depth], 1)]
+        why = {links.texts.ids[number]: step for number, step in linked.why.items()}
         return Ranked(hits=_in_places(linked, hits, links, k), notes=notes, why=why, rankings=rankings)
     if hits:
         return Ranked(hits=hits[:k], notes=notes, rankings=rankings)
@@ -132,22 +161,37 @@ async def rank_chunks(question: str, view: View, embedder: Embedder, k: int, rul
 
 def linked_chunks(question: str, links: Links, hits: Scored) -> Linked | None:
     """What links lead to, given a fused ranking; None where too little of the question names what the collection is about."""
-    dense = np.zeros(len(links.texts.chunks))
+    dense = np.zeros(len(links.texts.ids))
     for owner, score in hits:
-        dense[links.texts.number[owner]] = score / hits[0][1]
+        dense[links.texts.ids.number(owner)] = score / hits[0][1]
     linked = Walk(links, question, dense).linked()
     return linked if linked.order and (linked.covered >= COVERED or not links.rules.gate) else None
 
 
 def _in_places(linked: Linked, hits: Scored, links: Links, k: int) -> Scored:
     """Both rankings in one; a score is the reciprocal of a place, as in a fused ranking."""
-    order = placed(linked, [links.texts.number[owner] for owner, _ in hits], k)
-    return [(links.texts.chunks[number].id, 1 / (FUSION_K + place)) for place, number in enumerate(order, 1)]
+    order = placed(linked, [links.texts.ids.number(owner) for owner, _ in hits], k)
+    return [(links.texts.ids[number], 1 / (FUSION_K + place)) for place, number in enumerate(order, 1)]
 
 
-def _words_of_chunks(view: View) -> WordIndex:
+def links_of(view: View, rules: Rules = ALL) -> Links:
+    """The names of the generation: kept with it, or made once under other rules."""
+    return remembered(view.index, ("links", rules), lambda: Links(view.index.kept(LINKS), rules) if rules == ALL else tied(view, rules))
+
+
+def _words_of_chunks(view: View) -> Arrays:
     """Words of each chunk and of its document's title, which often has the name that the text then only calls "it"."""
-    return WordIndex([(chunk.id, f"{view.title(chunk.document_id)} {chunk.text}") for chunk in view.chunks.values()])
+    return WordIndex.kept((chunk.id, f"{view.title(chunk.document_id)} {chunk.text}") for chunk in view.chunks.values())
+
+
+def _words_of_entities(view: View) -> Arrays:
+    """Words of the name and the description of each entity."""
+    return WordIndex.kept((entity.id, f"{entity.name} {entity.description}") for entity in view.entities.values())
+
+
+LINKS = Part(name="links", of=("documents", "chunks", "entities"), form="2", make=lambda index: Tying(view_of(index), ALL).kept())
+CHUNK_WORDS = Part(name="words-of-chunks", of=("documents", "chunks"), form="1", make=lambda index: _words_of_chunks(view_of(index)))
+ENTITY_WORDS = Part(name="words-of-entities", of=("entities",), form="1", make=lambda index: _words_of_entities(view_of(index)))
 
 
 def _path(view: View, chunk: Chunk) -> str:
@@ -163,7 +207,7 @@ async def nearest_units(question: str, view: View, embedder: Embedder, level: in
     kinds: dict[str, RecordKind] = {**dict.fromkeys(reports, "report"), **dict.fromkeys(entities, "entity")}
 
     def index() -> WordIndex:
-        return WordIndex([(owner, _told(view, owner)) for owner in sorted(kinds)])
+        return WordIndex.of([(owner, _told(view, owner)) for owner in sorted(kinds)])
 
     vector = await vector_of(question, embedder)
     near = nearest(view, "report", vector, k * DEPTH) + nearest(view, "entity", vector, k * DEPTH)

@@ -8,17 +8,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from graphrag_local.engine.base import Choice, Embedder, Gate, Request
+from graphrag_local.engine.base import NO_MODEL, Choice, Embedder, Gate, Request
 from graphrag_local.errors import ContextOverflow
 from graphrag_local.query.context import shown_as
 from graphrag_local.query.drift_search import most_calls
 from graphrag_local.query.inquiry import Inquiry
 from graphrag_local.query.language import asked_for
 from graphrag_local.query.mapreduce import map_room, reduce_room
-from graphrag_local.query.neighbourhood import links_of, named_entities
+from graphrag_local.query.neighbourhood import named_entities
 from graphrag_local.query.passages import parts_of, rank_parts
+from graphrag_local.query.retrieve import links_of
 from graphrag_local.query.view import View, remembered
-from graphrag_local.query.windows import Window
 from graphrag_local.text import placed_words, words
 from graphrag_local.tokens import count_messages
 
@@ -74,7 +74,7 @@ async def signals(question: str, view: View, embedder: Embedder) -> Signals:
     held = sorted((_held(asked, view, owner) for owner, _ in ranked.hits), reverse=True) or [0.0]
     return Signals(
         named=round(math.fsum(rarity[place] for place in sorted(spans)) / (math.fsum(rarity) or 1.0), 4),
-        known=round(math.fsum(weight for word, weight in asked.items() if texts.vocabulary.get(word)) / whole, 4),
+        known=round(math.fsum(weight for word, weight in asked.items() if texts.vocabulary.number(word) > 0) / whole, 4),
         held=round(held[0] / whole, 4),
         apart=round((held[0] - held[-1]) / whole, 4) if len(held) > 1 else round(held[0] / whole, 4),
         length=len(asked),
@@ -93,6 +93,12 @@ def possible(mode: str, view: View) -> str:
     return mode if view.entities else {"local": "basic", "drift": "basic", "global": "source"}.get(mode, mode)
 
 
+def by_nobody(view: View) -> bool:
+    """Whether the index was made without a model: its reports are quotes, which say less about a whole than the passages do."""
+    models = view.index.manifest.get("about", {}).get("models", {})
+    return bool(view.entities) and models.get("name") == NO_MODEL
+
+
 async def lean(question: str, view: View, embedder: Embedder) -> str:
     """The mode that the signals speak for, without a model."""
     return possible((await signals(question, view, embedder)).lean()[0], view)
@@ -107,6 +113,8 @@ async def choose(inquiry: Inquiry, embedder: Embedder, level: int) -> str:
         mode, said = await _asked(inquiry, mode)
         why = f"{why}, which is not clear; {said}"
     mode = possible(mode, view)
+    if mode == "global" and by_nobody(view):
+        mode, why = "lazy", f"{why}, and no model wrote the reports, so passages are tested"
     inquiry.notes.append(f"auto chose {mode}: {why}.")
     others = [f"{name} {_cost(cost)}" for name, cost in estimates(inquiry, level).items() if name != mode]
     if others:
@@ -165,7 +173,8 @@ def _cost(cost: Cost) -> str:
 def estimates(inquiry: Inquiry, level: int) -> dict[str, Cost]:
     """Calls and prompt tokens of each mode, without checks of sentences; nothing where the model's window has no room for a prompt.
 
-    Windows that were made for an earlier question are counted; else tokens are estimated from characters and windows from how full they are.
+    Tokens are estimated from characters and windows from how full they are, also where an earlier question made them: the same question says the
+    same whenever it is asked.
     """
     settings, view = inquiry.settings, inquiry.view
     try:
@@ -174,16 +183,19 @@ def estimates(inquiry: Inquiry, level: int) -> dict[str, Cost]:
     except ContextOverflow:
         return {}
     rate = remembered(view.index, ("tokens a character", inquiry.model.counter.name), lambda: _rate(inquiry))
-    text = sum(chunk.end - chunk.start for chunk in view.chunks.values())
+    text = int(view.shape["characters"][0])
     passages = text / max(1, len(view.chunks)) * min(settings.top_chunks, len(view.chunks)) * rate
     fixed = {name: _fixed(inquiry, name) for name in ("answer", "map", "reduce")}
     told = _told(view, level) * rate
     basic, local = int(min(room, settings.window_tokens, passages)), int(min(room, settings.local_tokens, passages + told))
     mapped = {
-        "source": _windows(inquiry, ("source", window, inquiry.model.counter.name), text * rate, window),
-        "global": _windows(inquiry, ("global", level, window, inquiry.model.counter.name), told, window),
+        "source": _windows(text * rate, window),
+        "global": _windows(told, window),
     }
     found: dict[str, Cost] = {"basic": (1, fixed["answer"] + basic), "local": (1, fixed["answer"] + local)}
+    tests, each = min(settings.relevance_budget, len(view.chunks)), text * rate / max(1, len(view.chunks))
+    read = _windows(tests * each, window)  # at most: where every passage is relevant
+    found["lazy"] = (tests + read[0] + 1, int(tests * (_fixed(inquiry, "relevant") + each)) + read[0] * fixed["map"] + read[1] + fixed["reduce"])
     if view.entities:
         calls = most_calls(inquiry)
         found["drift"] = (calls, calls * (fixed["answer"] + local))
@@ -192,13 +204,10 @@ def estimates(inquiry: Inquiry, level: int) -> dict[str, Cost]:
         calls = count + (1 if inquiry.model.card.logprobs else 0) + again + 1
         reduced = fixed["reduce"] + min(points, count * settings.max_points * 40)
         found[name] = (calls, (count + 1) * fixed["map"] + tokens + again * (tokens // max(1, count)) + reduced)
-    return found if view.entities else {name: cost for name, cost in found.items() if name in ("basic", "source")}
+    return found if view.entities else {name: cost for name, cost in found.items() if name in ("basic", "source", "lazy")}
 
 
-def _windows(inquiry: Inquiry, key: tuple[object, ...], tokens: float, budget: int) -> Cost:
-    made: tuple[Window, ...] | None = inquiry.view.index.memo.get(key)
-    if made is not None:
-        return len(made), sum(window.tokens for window in made)
+def _windows(tokens: float, budget: int) -> Cost:
     return max(1, math.ceil(tokens / (FULL * budget))), int(tokens)
 
 
@@ -208,7 +217,7 @@ def _fixed(inquiry: Inquiry, prompt: str) -> int:
 
 def _rate(inquiry: Inquiry) -> float:
     """Tokens a character, over some passages."""
-    some = sorted(inquiry.view.chunks.values(), key=lambda chunk: chunk.id)[:SAMPLE]
+    some = [inquiry.view.chunks.at(number) for number in range(min(SAMPLE, len(inquiry.view.chunks)))]
     return sum(inquiry.model.counter.count(chunk.text) for chunk in some) / max(1, sum(len(chunk.text) for chunk in some))
 
 

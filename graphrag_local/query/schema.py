@@ -8,13 +8,14 @@ that was not in the prompt is dropped here and counted. A reply that was cut off
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphrag_local.engine.base import TEXT_TERMINAL, Constraint, Form, Grammar, closed, read_json, schema_of
 
 MAX_SOURCES = 5
 CHOICE_TOKENS = 11  # of a choice at most, whatever the tokenizer (a token is a character at least): an id, a tab, three digits, a line end
+MARK = "?"  # begins a line with words of its own; a tab follows, which is in no text
 LONGEST_RANGE = 20  # "R1-R3" from a server that ignores the constraint means three ids; longer ranges are not believed
 
 
@@ -33,12 +34,16 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A reply, read. `useful` is its own Y or N; `unknown` counts cited ids that were not in the prompt, `bare` items without a source that was."""
+    """A reply, read. `useful` is its own Y or N; `unknown` counts cited ids that were not in the prompt, `bare` items without a source that was.
+
+    `missing` is the part of the question that an answer says is not answered.
+    """
 
     useful: bool
     items: tuple[Said, ...] = ()
     unknown: int = 0
     bare: int = 0
+    missing: str = ""
 
 
 def map_constraint(form: Form, ids: Sequence[str], points: int, *, forced: bool = False) -> Constraint:
@@ -60,13 +65,17 @@ def map_constraint(form: Form, ids: Sequence[str], points: int, *, forced: bool 
 
 
 def answer_constraint(form: Form, ids: Sequence[str], paragraphs: int, *, may_decline: bool) -> Constraint:
-    """An answer in paragraphs that each cite; with `may_decline` the model says first whether the evidence answers the question."""
+    """An answer in paragraphs that each cite; with `may_decline` the model says first whether the evidence answers the question.
+
+    What the evidence leaves open has a place of its own at the end, without ids: in a paragraph it would have to cite something that does not say it.
+    """
     if form == "schema":
         paragraph = closed({"text": {"type": "string"}, "sources": _sources(ids)})
-        first: dict[str, Any] = {"answered": {"enum": ["yes", "no"]}} if may_decline else {}
-        return schema_of(closed({**first, "paragraphs": {"type": "array", "items": paragraph, "minItems": 1, "maxItems": paragraphs}}))
-    start = f'start: {_NO if may_decline else ""}{_YES if may_decline else ""}para{{1,{paragraphs}}}'
-    return _grammar([start, 'para: text "\\t" sources "\\n"'], ids)
+        first: dict[str, Any] = {"answered": {"enum": ["Y", "N"]}} if may_decline else {}
+        listed = {"type": "array", "items": paragraph, "minItems": 1, "maxItems": paragraphs}
+        return schema_of(closed({**first, "paragraphs": listed, "missing": {"type": "string"}}))
+    start = f"start: {_NO if may_decline else ''}{_YES if may_decline else ''}para{{1,{paragraphs}}} open?"
+    return _grammar([start, 'para: text "\\t" sources "\\n"', f'open: "{MARK}\\t" text "\\n"'], ids)
 
 
 def choice_constraint(ids: Sequence[str], *, least: int, most: int, scored: bool, may_decline: bool) -> Grammar:
@@ -115,10 +124,23 @@ def read_points(form: Form, text: str, ids: Collection[str]) -> Answered:
 
 def read_answer(form: Form, text: str, ids: Collection[str]) -> Answered:
     """An answer; raises ValueError where it holds neither a refusal nor one complete paragraph with a source of its prompt."""
-    answer = _read(form, text, ids, ("answered", "paragraphs"), fields=2)
+    begin = f"{MARK}\t"
+    lines = text.split("\n") if form == "grammar" else []
+    told = "\n".join(line for line in lines if not line.startswith(begin)) if lines else text
+    answer = _read(form, told, ids, ("answered", "paragraphs"), fields=2)
     if answer.useful and not answer.items:
         raise Uncited(f"no paragraph cites anything that it was given; it begins {text[:80]!r}")
-    return answer
+    missing = next((line.removeprefix(begin) for line in lines if line.startswith(begin)), "") if lines else _missing(text)
+    return replace(answer, missing=missing.strip()) if answer.useful else answer
+
+
+def _missing(text: str) -> str:
+    try:
+        value = read_json(text)
+    except ValueError:
+        return ""
+    said = value.get("missing") if isinstance(value, dict) else ""
+    return said if isinstance(said, str) else ""
 
 
 def read_choice(text: str, quotes: Mapping[str, str], *, scored: bool) -> Answered:

@@ -5,12 +5,13 @@ vectors of names do, and cost neither a model nor a vector per name.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import pairwise
 
 import numpy as np
 
-from graphrag_local.query.lexicon import Ints, Texts
+from graphrag_local.query.arrays import JOINT, Arrays, Kept, Lists, Strings, above, below
+from graphrag_local.query.lexicon import Texts
 from graphrag_local.text import INSIDE, PlacedWord
 
 LIKENESS = 0.55  # Jaccard: the least share of letter groups that two spellings have in common
@@ -24,37 +25,39 @@ Key = tuple[str, ...]
 
 
 class Spellings:
-    """The names of some numbers, found by what is nearly them."""
+    """The names of some numbers, found by what is nearly them. `key` gives the words of a name by its number."""
 
-    def __init__(self, keys: Sequence[Key], numbers: Sequence[int]) -> None:
-        self._keys = keys
-        self._numbers = numbers
-        self._beginnings: dict[Key, list[int]] = defaultdict(list)
-        for number in numbers:
-            if _inflects(keys[number]):
-                self._beginnings[_beginning(keys[number])].append(number)
-        self._groups = self._grouped()
+    def __init__(self, kept: Kept, key: Callable[[int], Key]) -> None:
+        self._key = key
+        self._numbers = kept["numbers"]
+        self._beginnings, self._begun = Strings(below(kept, "beginnings")), Lists(below(kept, "begun"))
+        self._groups, self._having = Strings(below(kept, "groups")), Lists(below(kept, "having"))
+        self._sizes = kept["sizes"]
+
+    @staticmethod
+    def kept(keys: Sequence[Key], numbers: Sequence[int]) -> Arrays:
+        """The arrays: names by their beginnings, places of names by their letter groups, and how many groups each name has."""
+        begun = begun_alike(keys, numbers)
+        having: dict[str, list[int]] = defaultdict(list)
+        sizes = np.zeros(len(numbers), np.int32)
+        for place, number in enumerate(numbers):
+            groups = letter_groups(keys[number])
+            sizes[place] = len(groups)
+            for group in sorted(groups):
+                having[group].append(place)
+        return {
+            "numbers": np.array(numbers, np.int32),
+            "sizes": sizes,
+            **above("beginnings", Strings.kept(begun)),
+            **above("begun", Lists.kept(list(begun.values()))),
+            **above("groups", Strings.kept(having)),
+            **above("having", Lists.kept(list(having.values()))),
+        }
 
     def inflected(self, key: Key) -> list[int]:
         """The names that have the same words with other endings."""
-        if not _inflects(key):
-            return []
-        found = [other for other in self._beginnings.get(_beginning(key), ()) if _alike(self._keys[other], key)]
-        return found if len(found) <= MOST_ALIKE else []
-
-    def _grouped(self) -> tuple[dict[str, int], Ints, Ints, Ints]:
-        """Letter groups by number, and for each the names that have it; how many groups each name has."""
-        known: dict[str, int] = {}
-        pairs = []
-        sizes = np.zeros(len(self._numbers), np.int32)
-        for place, number in enumerate(self._numbers):
-            groups = letter_groups(self._keys[number])
-            sizes[place] = len(groups)
-            pairs += [(known.setdefault(group, len(known)), place) for group in sorted(groups)]
-        table = np.array(pairs, np.int32).reshape(-1, 2)
-        table = table[np.argsort(table[:, 0], kind="stable")]
-        begin = np.searchsorted(table[:, 0], np.arange(len(known) + 1)).astype(np.int32)
-        return known, begin, np.ascontiguousarray(table[:, 1]), sizes
+        at = self._beginnings.number(beginning(key))
+        return inflections(key, self._begun.row(at).tolist(), self._key) if at >= 0 else []
 
     def near(self, words: Sequence[PlacedWord], taken: Set[int], texts: Texts, shouts: bool) -> Iterator[tuple[int, int, int, float]]:
         """(begin, end, name, likeness) of runs of free words that nearly are a name, the likest first and no word twice."""
@@ -84,25 +87,41 @@ class Spellings:
             yield begin, end, number, -likeness
 
     def _misspelt(self, words: Sequence[PlacedWord], suspects: Sequence[tuple[int, int]]) -> list[tuple[float, int, int, int, int]]:
-        known, begin, places, sizes = self._groups
         windows = [(b, e, letter_groups(tuple(word.key for word in words[b:e]))) for b, e in suspects]
-        asked = sorted({known[group] for _, _, groups in windows for group in groups if group in known})
+        asked = sorted({self._groups.number(group) for _, _, groups in windows for group in groups} - {-1})
         if not asked:
             return []
-        shared = np.bincount(np.concatenate([places[begin[g] : begin[g + 1]] for g in asked]), minlength=len(sizes))
+        sizes = self._sizes
+        shared = np.bincount(np.concatenate([self._having.row(group) for group in asked]), minlength=len(sizes))
         likely = np.flatnonzero(shared >= LIKELY * np.maximum(sizes, 1))
         likely = likely[np.argsort(-shared[likely] / sizes[likely], kind="stable")][:CANDIDATES]
         found = []
         for place in likely.tolist():
-            number = self._numbers[place]
-            own = letter_groups(self._keys[number])
+            number = int(self._numbers[place])
+            name = self._key(number)
+            own = letter_groups(name)
             for b, e, groups in windows:
                 likeness = len(own & groups) / len(own | groups)
-                if likeness < MISTYPED and _mistyped(self._keys[number], tuple(word.key for word in words[b:e])):
+                if likeness < MISTYPED and _mistyped(name, tuple(word.key for word in words[b:e])):
                     likeness = MISTYPED
                 if likeness >= LIKENESS:
                     found.append((-round(likeness, 6), b - e, b, e, number))
         return found
+
+
+def begun_alike(keys: Sequence[Key], numbers: Sequence[int]) -> dict[str, list[int]]:
+    """The names that may stand in another inflection, by the beginnings of their words."""
+    begun: dict[str, list[int]] = defaultdict(list)
+    for number in numbers:
+        if start := beginning(keys[number]):
+            begun[start].append(number)
+    return begun
+
+
+def inflections(key: Key, begun: Sequence[int], other: Callable[[int], Key]) -> list[int]:
+    """Those names among some that begin alike which have the same words with other endings; none where too many have."""
+    found = [number for number in begun if _alike(other(number), key)]
+    return found if len(found) <= MOST_ALIKE else []
 
 
 def letter_groups(key: Key) -> set[str]:
@@ -148,7 +167,7 @@ def _suspect(window: Sequence[PlacedWord], texts: Texts, shouts: bool) -> bool:
 
 
 def _unknown(window: Sequence[PlacedWord], texts: Texts) -> bool:
-    return any(word.key not in texts.vocabulary and len(word.key) > 3 for word in window)
+    return any(texts.vocabulary.number(word.key) < 0 and len(word.key) > 3 for word in window)
 
 
 def _inflects(key: Key) -> bool:
@@ -157,8 +176,9 @@ def _inflects(key: Key) -> bool:
     return bool(long) and (len(key) > 1 or (not key[0].isascii() and len(key[0]) > STEM + 1))
 
 
-def _beginning(key: Key) -> Key:
-    return tuple(word[:STEM] for word in key)
+def beginning(key: Key) -> str:
+    """The beginnings of a name's words, "" where it is too short to be known by them."""
+    return JOINT.join(word[:STEM] for word in key) if _inflects(key) else ""
 
 
 def _alike(a: Key, b: Key) -> bool:

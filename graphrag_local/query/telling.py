@@ -14,7 +14,7 @@ from graphrag_local.answers import AnswerSentence, Event, Listener
 from graphrag_local.query.cite import Composer, Segment, clean
 from graphrag_local.query.context import Ref
 from graphrag_local.query.inquiry import Paragraph
-from graphrag_local.query.schema import Answered
+from graphrag_local.query.schema import MARK, Answered
 from graphrag_local.query.support import Support
 from graphrag_local.query.view import View
 
@@ -164,6 +164,8 @@ class Hearing:
     def _show_unfinished(self, line: str) -> None:
         """The words of a line that stay as they are; after its tab, the text and the ids that are complete."""
         said, tab, cited = line.partition("\t")
+        if said.strip() == MARK:  # what follows is told with the whole answer
+            return
         text = clean(said) if tab else settled(said)
         if not text or "\t" in cited:
             return

@@ -17,7 +17,7 @@ from graphrag_local.prompting import Message, Prompt
 from graphrag_local.query.context import Ref
 from graphrag_local.query.view import View
 from graphrag_local.records import Usage
-from graphrag_local.tokens import Estimate, TokenCounter
+from graphrag_local.tokens import TokenCounter, described, estimate_of
 
 VERSION = 1
 AGAIN = "A trace answers its own question over its own generation, with the prompts and the version of this program that made it; ask without --replay."
@@ -85,7 +85,7 @@ class Trace:
             call["reply"] = asdict(reply)
             return reply
 
-        self.about |= {"model": asdict(model.card), "temperature": model.temperature, "seed": model.seed, "counter": _counter(model.counter)}
+        self.about |= {"model": asdict(model.card), "temperature": model.temperature, "seed": model.seed, "counter": described(model.counter)}
         return replace(model, generate=generate)
 
     def _call(self, request: Request, card: ModelCard) -> dict[str, Any]:
@@ -148,11 +148,6 @@ def _known_as(view: View, kind: str, owner: str) -> tuple[str, Sequence[str]]:
     if kind == "entity" and owner in view.entities:
         return view.entities[owner].name, documents
     return (view.claims[owner].type if owner in view.claims else owner), documents
-
-
-def _counter(counter: TokenCounter) -> dict[str, Any]:
-    """How tokens were counted; of an estimate all that it is."""
-    return {"name": counter.name, "estimate": asdict(counter) if isinstance(counter, Estimate) else None}
 
 
 def _error(error: EngineError) -> dict[str, Any]:
@@ -272,8 +267,7 @@ class Replay:
 
     def counter(self) -> TokenCounter | None:
         """How tokens were counted where that was an estimate, else None: then it takes the model's own tokenizer."""
-        estimate = self.content["counter"]["estimate"]
-        return Estimate(**estimate) if estimate else None
+        return estimate_of(self.content["counter"])
 
     def checked(self, answer: Answer) -> Answer:
         """The replayed answer with what only clocks and the service knew; UsageError where it is another than the trace's."""

@@ -1,17 +1,25 @@
-"""What a question sees of an index: the protocol it is read through, and its records by id."""
+"""What a question sees of an index: the protocol it is read through, and its records by id.
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar
+What belongs to what comes from arrays (see `shape`) that lie beside the records; a record itself is read when somebody wants to know what it says.
+"""
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from graphrag_local.query.arrays import Arrays, Ids, Ints, Kept, Lists, Longs, Strings, below
+from graphrag_local.query.shape import shape_of
 from graphrag_local.records import Chunk, Claim, Community, Document, Entity, Mention, Relationship, Report
 
 T = TypeVar("T")
 VectorKind = Literal["chunk", "entity", "report"]
+RECORDS = ("documents", "chunks", "entities", "relationships", "claims", "communities", "reports", "mentions")
 
 
 class Index(Protocol):
-    """One published generation, opened for reading. Lists are cached by the implementation and come in a fixed order.
+    """One published generation, opened for reading. Lists are cached by the implementation and come in a fixed order; some read a record at its first use.
 
     `memo` is an empty dictionary at first; questions keep there what they derive from this generation (windows, word index), so that it
     goes when the generation goes.
@@ -54,40 +62,110 @@ class Index(Protocol):
     def near(self, kind: VectorKind, vector: Sequence[float], k: int) -> list[tuple[str, float]]:
         """Ids and similarities of the k records of a kind nearest to a vector, best first; fewer where there are fewer vectors."""
 
+    def kept(self, part: "Part") -> Kept:
+        """The arrays of a part: those that are kept beside the records, else made from them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Arrays that are derived from tables and kept beside them: from which, and how. `form` is another whenever `make` gives other arrays."""
+
+    name: str
+    of: tuple[str, ...]
+    form: str
+    make: Callable[[Index], Arrays]
+
+
+SHAPE = Part(name="shape", of=RECORDS, form="1", make=lambda index: shape_of(**{name: getattr(index, name)() for name in RECORDS}))
+
+
+class Shelf(Mapping[str, T]):
+    """Records by id."""
+
+    def __init__(self, ids: Ids, rows: Sequence[T], places: Ints) -> None:
+        self.ids, self._rows, self._places = ids, rows, places
+
+    def __getitem__(self, id_: str) -> T:
+        number = self.ids.number(id_)
+        if number < 0:
+            raise KeyError(id_)
+        return self.at(number)
+
+    def at(self, number: int) -> T:
+        """The record with a number."""
+        return self._rows[int(self._places[number])]
+
+    def __contains__(self, id_: object) -> bool:
+        return self.ids.number(id_) >= 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.ids)
+
+    def values(self) -> list[T]:  # type: ignore[override]
+        """Every record, in the order of the ids."""
+        rows = list(self._rows)
+        return [rows[place] for place in self._places.tolist()]
+
+    def items(self) -> Iterator[tuple[str, T]]:  # type: ignore[override]
+        """Every id with its record."""
+        return zip(self.ids, self.values(), strict=True)
+
+
+class Grouped(Mapping[str, list[T]], Generic[T]):
+    """Records by the id of another one to which they belong."""
+
+    def __init__(self, owners: Ids, lists: Lists, record: Callable[[int], T]) -> None:
+        self._owners, self._lists, self._record = owners, lists, record
+
+    def __getitem__(self, owner: str) -> list[T]:
+        number = self._owners.number(owner)
+        if number < 0:
+            raise KeyError(owner)
+        return list(map(self._record, self._lists.row(number).tolist()))
+
+    def __contains__(self, owner: object) -> bool:
+        return self._owners.number(owner) >= 0
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._owners)
+
 
 class View:
     """The records of an index by id, and what is inside what."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self.documents = {document.id: document for document in index.documents()}
-        self.chunks = {chunk.id: chunk for chunk in index.chunks()}
-        self.entities = {entity.id: entity for entity in index.entities()}
-        ends_known = (r for r in index.relationships() if r.source_id in self.entities and r.target_id in self.entities)
-        self.relationships = {relationship.id: relationship for relationship in ends_known}
-        self.claims = {claim.id: claim for claim in index.claims()}
-        self.reports = {report.id: report for report in index.reports()}
-        self.report_of = {report.community_id: report for report in index.reports()}
+        self.shape = kept = index.kept(SHAPE)
+        self.documents: Shelf[Document] = self._shelf("documents")
+        self.chunks: Shelf[Chunk] = self._shelf("chunks")
+        self.entities: Shelf[Entity] = self._shelf("entities")
+        self.relationships: Shelf[Relationship] = self._shelf("relationships")
+        self.claims: Shelf[Claim] = self._shelf("claims")
+        self.reports: Shelf[Report] = self._shelf("reports")
+        self.report_of: Shelf[Report] = Shelf(Ids(kept["reported"]), index.reports(), kept["place.reports"][kept["report_of"]])
+        self.edges = Lists(below(kept, "edges_of"))
+        self.edges_of = Grouped(self.entities.ids, self.edges, self.relationships.at)
+        self.claims_of = Grouped(Ids(kept["subjects"]), Lists(below(kept, "claims_of")), self.claims.at)
+        self.mentions = Lists(below(kept, "mentions_of"))
+        self.mentions_of = Grouped(Ids(kept["owners"]), self.mentions, index.mentions().__getitem__)
+        self.reports_about = Lists(below(kept, "reports_about"))
+        self.told_in = Lists(below(kept, "told_in"))
+        self._owners, self._told, self._documents = Ids(kept["owners"]), Ids(kept["told.chunks"]), Ids(kept["told.documents"])
+        self._titles = Strings(below(kept, "titles"))
 
-    @cached_property
-    def edges_of(self) -> dict[str, list[Relationship]]:
-        """The relationships of each entity."""
-        return _grouped(self.relationships.values(), lambda edge: (edge.source_id, edge.target_id))
-
-    @cached_property
-    def claims_of(self) -> dict[str, list[Claim]]:
-        """The claims about each entity."""
-        return _grouped(self.claims.values(), lambda claim: (claim.subject_id,))
-
-    @cached_property
-    def mentions_of(self) -> dict[str, list[Mention]]:
-        """The mentions of each entity, relationship and claim."""
-        return _grouped(self.index.mentions(), lambda mention: (mention.owner_id,))
+    def _shelf(self, kind: str) -> Shelf[Any]:
+        return Shelf(Ids(self.shape[f"ids.{kind}"]), getattr(self.index, kind)(), self.shape[f"place.{kind}"])
 
     @property
     def levels(self) -> range:
         """The levels of the hierarchy; there is always a level 0."""
-        return range(max((community.last_level for community in self.index.communities()), default=0) + 1)
+        return range(int(self.shape["levels"][0]))
 
     def level(self, number: int) -> list[Community]:
         """The communities that are valid on a level: a partition of the entities."""
@@ -95,19 +173,64 @@ class View:
 
     def inside(self, members: Sequence[str]) -> list[Relationship]:
         """The relationships with both ends among these entities, each once."""
-        group = set(members)
-        edges = (edge for member in members for edge in self.edges_of.get(member, ()) if edge.source_id == member or edge.source_id not in group)
-        return [edge for edge in edges if edge.source_id in group and edge.target_id in group]
+        group = self.entities.ids.numbers(members)
+        group = group[group >= 0]
+        begin, end = self.edges.begin[group], self.edges.begin[group + 1]
+        owner = np.repeat(group, end - begin)
+        edges = self.edges.target[_ranges(begin, end)] if len(group) else np.zeros(0, np.int32)
+        known = np.zeros(len(self.entities), bool)
+        known[group] = True
+        both = (self.shape["edge.source"][edges] == owner) & known[self.shape["edge.target"][edges]]
+        return list(map(self.relationships.at, edges[both].tolist()))
 
     def documents_of(self, record_ids: Iterable[str]) -> tuple[str, ...]:
         """The ids of the documents that these records came from."""
-        found = {mention.document_id for record in record_ids for mention in self.mentions_of.get(record, ())}
-        return tuple(sorted(found))
+        mentions = self._mentions(record_ids)
+        return tuple(self._documents[number] for number in np.unique(self.shape["mention.document"][mentions]).tolist())
+
+    def _mentions(self, record_ids: Iterable[str]) -> Ints:
+        """The numbers of all mentions of these records, record by record."""
+        owners = self._owners.numbers(list(record_ids))
+        owners = owners[owners >= 0]
+        return self.mentions.target[_ranges(self.mentions.begin[owners], self.mentions.begin[owners + 1])]
+
+    def places(self, record_ids: Iterable[str]) -> Longs:
+        """Where these records are told, each place once, those that are in their document: rows of the number of the document, the number of the chunk
+        (see `chunk_told`), start, end, and how well it is anchored (0 the best), in the order of the mentions."""
+        shape, mentions = self.shape, self._mentions(record_ids)
+        begin, end = shape["mention.spans"][mentions], shape["mention.spans"][mentions + 1]
+        mention, spans = np.repeat(mentions, end - begin), _ranges(begin, end)
+        document, start, end = shape["told.document"][shape["mention.document"][mention]], shape["span.start"][spans], shape["span.end"][spans]
+        rows = np.stack((document, shape["mention.chunk"][mention], start, end, shape["mention.grounding"][mention]), axis=1).astype(np.int64)
+        sound = (document >= 0) & (start >= 0) & (start < end)
+        sound[sound] = end[sound] <= shape["document.size"][document[sound]]
+        rows = rows[sound]
+        _, first = np.unique(rows, axis=0, return_index=True)
+        return rows[np.sort(first)]
+
+    def chunk_told(self, number: int) -> str:
+        """The id of a chunk in which something is told."""
+        return self._told[number]
+
+    def told(self, chunk_ids: Iterable[str], kind: Literal["entity", "edge"]) -> list[Longs]:
+        """The numbers of the entities, or of the relationships, that each of these chunks mentions."""
+        found: list[Longs] = []
+        for chunk_id in chunk_ids:
+            number = self._told.number(chunk_id)
+            numbers = self.shape[f"owner.{kind}"][self.told_in.row(number)] if number >= 0 else np.zeros(0, np.int32)
+            found.append(numbers[numbers >= 0].astype(np.int64))
+        return found
 
     def title(self, document_id: str) -> str:
         """What a document is called: its title, else its path; "" when it is gone."""
-        document = self.documents.get(document_id)
-        return (document.title or document.path) if document else ""
+        number = self.documents.ids.number(document_id)
+        return str(self._titles[number]) if number >= 0 else ""
+
+
+def _ranges(begin: Longs, end: Longs) -> Longs:
+    """The numbers of several ranges, one range after the other."""
+    counts = end - begin
+    return np.repeat(begin - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 def view_of(index: Index) -> View:
@@ -122,11 +245,3 @@ def remembered(index: Index, key: Any, make: Callable[[], T]) -> T:
         index.memo[key] = make()
     value: T = index.memo[key]
     return value
-
-
-def _grouped(items: Iterable[T], owners: Callable[[T], tuple[str, ...]]) -> dict[str, list[T]]:
-    groups: dict[str, list[T]] = {}
-    for item in items:
-        for owner in owners(item):
-            groups.setdefault(owner, []).append(item)
-    return groups

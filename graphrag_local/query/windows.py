@@ -109,8 +109,9 @@ def filled(units: Sequence[Unit], budget: int, counter: TokenCounter) -> Window:
     """One window with the first units, in their order, as far as their lines fit."""
     costs = Costs(counter)
     kept: list[Unit] = []
+    used = 0
     for unit in units:
-        left = budget - sum(map(costs.unit, kept)) - costs.unit(replace(unit, blocks=()))
+        left = budget - used - costs.unit(replace(unit, blocks=()))
         blocks: list[Block] = []
         for block in unit.blocks:
             left -= costs.block(block)
@@ -119,6 +120,7 @@ def filled(units: Sequence[Unit], budget: int, counter: TokenCounter) -> Window:
             blocks.append(block)
         if blocks:
             kept.append(replace(unit, blocks=tuple(blocks)))
+            used += costs.unit(kept[-1])
         if left < 0:
             break
     return _written(kept, costs)

@@ -1,4 +1,5 @@
-"""The HTTP service: `POST /v1/query`, `GET /healthz` (the process lives), `GET /readyz` (it can answer).
+"""The HTTP service: `POST /v1/query`, `POST /v1/retrieve` (ranked records, no language model), `GET /healthz` (the process lives), `GET /readyz`
+(it can answer).
 
 With `"stream": true` an answer comes as server-sent events: `text` and `citation`, whose texts joined are the answer's, `sentence` with its verdict,
 `progress`, `restart` (what came so far does not count), and at last `done` with the whole answer object, or `error`.
@@ -21,7 +22,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from graphrag_local.answers import Event, turns_of
+from graphrag_local.answers import Event, Listener, turns_of
 from graphrag_local.errors import EngineError, GraphragError, IndexMissing, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.service import Asker
@@ -29,11 +30,25 @@ from graphrag_local.service import Asker
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 
 
-BODY = 'Send {"question": "…"}, with "mode", "level", "strict", "stream" and "history" where wanted.'
+BODY = {
+    "/v1/query": 'Send {"question": "…"}, with "mode", "level", "strict", "dynamic", "no_model", "stream" and "history" where wanted.',
+    "/v1/retrieve": 'Send {"question": "…"}, with "mode", "level" and "k" where wanted.',
+}
+
+
+class Sought(BaseModel):
+    """The body of `POST /v1/retrieve`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: str = Field(min_length=1, max_length=200_000)
+    mode: str = "global"
+    level: int | None = Field(default=None, ge=0)
+    k: int = Field(default=20, ge=1, le=1000)
 
 
 class Question(BaseModel):
-    """The body of `POST /v1/query`."""
+    """The body of `POST /v1/query`: what `graphrag-local query` takes."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -41,6 +56,8 @@ class Question(BaseModel):
     mode: str = "global"
     level: int | None = Field(default=None, ge=0)
     strict: bool = False
+    dynamic: bool = False
+    no_model: bool = False
     stream: bool = False
     history: list[dict[str, Any]] = Field(default_factory=list, max_length=200)
 
@@ -77,16 +94,21 @@ def create_app(project: ProjectFolder, stopping: Callable[[], bool] = lambda: Fa
         return _error(status, str(error), error.hint)
 
     @app.exception_handler(RequestValidationError)
-    async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:] if isinstance(part, str))
-        return _error(422, f"The body is not a question: {where + ': ' if where else ''}{first['msg']}.", BODY)
+        return _error(422, f"The body is not a question: {where + ': ' if where else ''}{first['msg']}.", BODY.get(request.url.path, ""))
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> JSONResponse:
-        hint = "There are POST /v1/query, GET /healthz and GET /readyz."
+        hint = "There are POST /v1/query, POST /v1/retrieve, GET /healthz and GET /readyz."
         return _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}.", hint)
 
+    _add_routes(app, asker, stopping)
+    return app
+
+
+def _add_routes(app: FastAPI, asker: Asker, stopping: Callable[[], bool]) -> None:
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         return {"status": "alive"}
@@ -100,13 +122,26 @@ def create_app(project: ProjectFolder, stopping: Callable[[], bool] = lambda: Fa
     async def query(body: Question, request: Request) -> Response:
         return await (_streamed if body.stream else _whole)(request, asker, body, stopping)
 
-    return app
+    @app.post("/v1/retrieve")
+    async def retrieve(body: Sought, request: Request) -> Response:
+        hits = await _unless_gone(request, asker.retrieve(body.question, body.mode, body.level, body.k), stopping)
+        return _stopped() if hits is None else JSONResponse([dataclasses.asdict(hit) for hit in hits])
+
+
+async def _asked(asker: Asker, body: Question, listen: Listener | None = None) -> dict[str, Any]:
+    """The answer object. Raises UsageError for wishes that exclude each other."""
+    if body.no_model:
+        if wrong := [name for name in ("stream", "strict", "dynamic", "history") if getattr(body, name)]:
+            raise UsageError(f"no_model does not go with {', '.join(wrong)}.", hint="Leave one of them out.")
+        return dataclasses.asdict(await asker.brief(body.question, body.mode, body.level))
+    turns = turns_of(body.history)
+    return dataclasses.asdict(await asker.ask(body.question, body.mode, body.level, strict=body.strict, dynamic=body.dynamic, history=turns, listen=listen))
 
 
 async def _whole(request: Request, asker: Asker, body: Question, stopping: Callable[[], bool]) -> Response:
     """The answer object."""
-    answer = await _unless_gone(request, asker.ask(body.question, body.mode, body.level, strict=body.strict, history=turns_of(body.history)), stopping)
-    return _stopped() if answer is None else JSONResponse(dataclasses.asdict(answer))
+    answer = await _unless_gone(request, _asked(asker, body), stopping)
+    return _stopped() if answer is None else JSONResponse(answer)
 
 
 async def _unless_gone(request: Request, work: Awaitable[Any], stopping: Callable[[], bool]) -> Any:
@@ -124,7 +159,7 @@ async def _unless_gone(request: Request, work: Awaitable[Any], stopping: Callabl
 async def _streamed(request: Request, asker: Asker, body: Question, stopping: Callable[[], bool]) -> Response:
     """An answer as events. What fails before the first of them is an error with its own status; who hangs up ends the work."""
     heard: asyncio.Queue[Event | None] = asyncio.Queue()
-    task = asyncio.create_task(asker.ask(body.question, body.mode, body.level, strict=body.strict, history=turns_of(body.history), listen=heard.put_nowait))
+    task = asyncio.create_task(_asked(asker, body, heard.put_nowait))
     task.add_done_callback(lambda _: heard.put_nowait(None))
 
     async def events() -> AsyncIterator[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphrag_local.forgetting import rows_left
+from graphrag_local.erasing import rows_left
 from graphrag_local.ids import document_id
 from graphrag_local.records import Chunk, Document, Entity, Mention
 from graphrag_local.store.generations import current_id

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from graphrag_local.records import Entity
 from graphrag_local.store.generations import current_id, generation_ids
 from graphrag_local.store.reading import StoredIndex
 from tests.cases.program import Program
@@ -63,7 +64,7 @@ def test_no_way_back(it):
 
 
 def _listed(it: Program, old: str) -> bool:
-    return (it.folder / "index" / "forgotten.jsonl").exists()
+    return (it.folder / "index" / "forgetting.json").exists()
 
 
 def _published(it: Program, old: str) -> bool:
@@ -98,6 +99,7 @@ def test_killed_in_the_middle(it, moment, undisturbed):
     done = it.index()
     assert (done.code, done.json["changes"]["forgotten"]) == (0, ["sealed.txt"])
     assert "sealed.txt" not in it.texts()
+    assert traces(it.folder) == set()
     receipt = forget(it, "sealed.txt")
     assert (receipt["found"], receipt["generations_kept"], traces(it.folder)) == ([], [], set())
     assert receipt["digest_after"] == undisturbed
@@ -161,3 +163,30 @@ def test_a_forgotten_file_that_cannot_be_read_is_no_failure(it):
     done = it.index()
     assert (done.code, done.json["failures"]) == (0, [])
     assert traces(it.folder, ["sealed.txt"]) == set()
+
+
+def test_while_the_model_server_is_away(it):
+    """Where nobody answers, `forget` says how to go on, and `--without-model` takes the paper out at once and says what waits; the next `index` writes that."""
+    it.put({f"more{number}.txt": f"Irsa Dunmore counted {number} bells for the Tide Board in the yard behind the office.\n" for number in range(5)})
+    assert it.index().code == 0
+    there = dict(it.settings)
+    it.settings |= {"engine.url": "http://127.0.0.1:9/v1", "engine.patience_s": 0.1}
+    failed = it.run("forget", "sealed.txt")
+    assert failed.code not in (0, 3)
+    assert "--without-model" in failed.said
+    assert "sealed.txt" in it.texts()
+    done = it.run("forget", "sealed.txt", "--without-model")
+    assert done.code == 0, done.said
+    assert "waiting for a model: " in done.out
+    assert "found none" in done.out
+    assert traces(it.folder) == set()
+    assert "sealed.txt" not in it.texts()
+    assert "Petrel" not in it.names()
+    assert not any("ducats" in entity.description for entity in it.records(Entity))
+    assert it.run("status", "--json", "--verify").json["problems"] == []
+    it.settings.clear()
+    it.settings |= there
+    assert "ducats" not in it.query(QUESTIONS[0], "--mode=basic")["answer"]
+    made = it.index()
+    assert (made.code, made.json["published"], made.json["failures"]) == (0, True, [])
+    assert it.run("status", "--json", "--verify").json["problems"] == []

@@ -58,7 +58,7 @@ def test_what_looks_like_ours_is_ours(tmp_path):
     """In every prompt the passage marks stand once, ids and headings begin lines of the program only, and no mark of a chat template is left."""
     with program(tmp_path, {"forged.md": FORGED, "ledger.txt": LEDGER}, SCRIPT, query__gate=0.0) as it:
         assert it.index().code == 0
-        for mode in ("global", "source", "basic"):
+        for mode in ("global", "source", "basic", "local", "drift", "lazy"):
             it.query("Who paid for the bridge?", f"--mode={mode}")
         bodies = [record.body["messages"] for record in it.server.requests("extract", "describe", "report", "answer")]
         assert len(bodies) > 5
@@ -70,9 +70,10 @@ def test_what_looks_like_ours_is_ours(tmp_path):
             assert not re.search(r"<\||\[S?\d+\](?! )|\[[RECSK]\d|\[/?INST|<think>", prompt.replace("[1] ", "").replace("[2] ", ""))
             heads = [line for line in inside if line.startswith("# ")]
             ids = [found[1] for line in inside if (found := re.match(r"([CEKR]\d+) ", line))]
-            assert len(ids) == len(set(ids))
+            assert len(ids) == len(set(ids)) or "from points" in messages[0]["content"]  # several points may rest on one record
             assert not re.search(r"(?<!＃)# ledger", " ".join(line for line in inside if not line.startswith("# ")))
-            assert not any(head.startswith(("# Sources", "# Question", "# Relationships", "# ledger.txt:")) for head in heads)
+            assert not any(head.startswith(("# Sources", "# Question", "# ledger.txt:")) for head in heads)
+            assert [head for head in heads if head.startswith("# Relationships")] in ([], ["# Relationships"])  # of `local`, its own
 
 
 def test_a_name_is_one_line_without_marks_everywhere(tmp_path):
@@ -94,7 +95,7 @@ def test_citations_open_at_the_file_that_says_it(tmp_path):
     with program(tmp_path, {"forged.md": FORGED, "ledger.txt": LEDGER}, script, query__gate=0.0) as it:
         assert it.index().code == 0
         texts = it.texts()
-        for mode in ("global", "source", "basic"):
+        for mode in ("global", "source", "basic", "local", "drift", "lazy"):
             answer = it.query("Who paid for the bridge?", f"--mode={mode}")
             numbers = {citation["n"] for citation in answer["citations"]}
             assert numbers

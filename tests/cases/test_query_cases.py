@@ -15,7 +15,8 @@ FACTS = {
 }
 PEOPLE = {"fixture_pattern": {"entities": ["Tidal Gate|Ola Brekke|Lapwing"], "types": ["person"], "relate": "within-sentence"}}
 QUESTION = "Who keeps the Tidal Gate, and since when?"
-MODES = ("basic", "global", "source")
+MODES = ("basic", "global", "source", "local", "drift", "lazy")
+LAST = "You answer a question from p"  # passages or points: the call that writes the answer
 DECLINES = {"N": 0.99, "Y": 0.01, "no": 0.99, "yes": 0.01}
 
 
@@ -56,11 +57,12 @@ def test_what_was_never_sent_is_never_a_citation(tmp_path, mode):
         it.index()
         good = sample(it, mode)
         known = good["paragraphs"][0]["sources"]
+        fields = (known, ["S99"], [*known, "S99"], [], known * 3, ["+more", *known])
         for written in WRITTEN:
-            for cited in (known, [*known, "S99"], ["S99"], [], known * 3, ["+more", *known]):
+            for cited in fields if mode in ("basic", "global") else fields[:2]:
                 paragraph = {**good["paragraphs"][0], "text": written.format(id=known[0]), "sources": cited}
-                last = {"on": "answer", "do": {"text": json.dumps({**good, "paragraphs": [paragraph]})}}
-                it.server.set_script({**PEOPLE, "rules": [{**last, "calls": "1-2"} if mode == "basic" else {**last, "calls": "2-"}]})
+                last = {"on": "answer", "when_prompt_has": LAST, "do": {"text": json.dumps({**good, "paragraphs": [paragraph]})}}
+                it.server.set_script({**PEOPLE, "rules": [last]})
                 done = it.run("query", QUESTION, "--json", f"--mode={mode}")
                 if done.code:  # an answer that cites nothing it was given is no answer, and that is said
                     assert not set(cited) & set(known)

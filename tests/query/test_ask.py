@@ -72,12 +72,12 @@ def test_a_single_entity_is_a_collection_too():
 
 @pytest.mark.parametrize("form", ["grammar", "schema"])
 def test_basic_answers_in_one_call(form):
-    """The nearest passages, one call, exact spans; the gate is not used."""
+    """The nearest passages, one call, exact spans; nothing is left at the gate, which is only read."""
     history = []
     done = basic("Who paid for the outer mole?", form=form, history=history)
 
     assert len(history) == 1
-    assert history[0].gate is None
+    assert history[0].gate.threshold == 0
     assert next(iter(evidence(history[0]).values())).startswith("The Harbour Board paid")
     assert done.citations[0].sources[0].document == "ledger.txt"
     assert done.citations[0].sources[0].quote in TEXTS["ledger"]
@@ -174,10 +174,10 @@ def test_global_ranks_reports_and_the_entities_without_one():
 
 def test_word_indexes_survive_odd_texts():
     """Texts without words, questions without known words, and no texts at all give no hits and no error."""
-    assert WordIndex([]).best("a", 3) == []
-    assert WordIndex([("x", "?!"), ("y", "word")]).best("zzz", 3) == []
-    assert WordIndex([("x", "?!"), ("y", "word")]).best("?!", 3) == []
-    assert [owner for owner, _ in WordIndex([("x", "?!"), ("y", "word")]).best("word", 3)] == ["y"]
+    assert WordIndex.of([]).best("a", 3) == []
+    assert WordIndex.of([("x", "?!"), ("y", "word")]).best("zzz", 3) == []
+    assert WordIndex.of([("x", "?!"), ("y", "word")]).best("?!", 3) == []
+    assert [owner for owner, _ in WordIndex.of([("x", "?!"), ("y", "word")]).best("word", 3)] == ["y"]
 
 
 def test_fusion_counts_places_not_scores():

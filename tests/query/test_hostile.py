@@ -31,7 +31,7 @@ def hostile_index(kind):
 
 def may_decline(request):
     """Whether a model is asked to say first whether the evidence answers."""
-    return any(words in request.messages[0].content for words in ("answered (no", "Y on the first line"))
+    return any(words in request.messages[0].content for words in ("answered (N", "Y on the first line"))
 
 
 def check(done, index):

@@ -3,7 +3,8 @@
 import pytest
 
 from graphrag_local import ids
-from graphrag_local.query.linking import ALL, Links, Rules, shorter, titles
+from graphrag_local.query.linking import ALL, Rules, shorter
+from graphrag_local.query.tying import tied, titles
 from graphrag_local.query.view import view_of
 from graphrag_local.records import Chunk, Document, Entity, Span
 from graphrag_local.text import also_called, defines, heads, name_key, phrases, placed_words
@@ -45,11 +46,12 @@ def long_document(title: str, parts: list[str]) -> tuple[Document, list[Chunk]]:
 
 def reached(question: str, index: MemoryIndex, rules: Rules = ALL) -> set[str]:
     """The beginnings of the chunks about what a question names, and about the names it may stand for."""
-    links = Links(view_of(index), rules)
+    view = view_of(index)
+    links = tied(view, rules)
     found = set()
     for seed in links.seeds(placed_words(question), question):
         rows = links.about.row(seed.phrase) + [row for other, _ in links.ties.row(seed.phrase) for row in links.about.row(other)]
-        found |= {links.texts.chunks[target].text[:12] for target, _ in rows if target >= 0}
+        found |= {view.chunks.at(target).text[:12] for target, _ in rows if target >= 0}
     return found
 
 
@@ -113,38 +115,37 @@ def test_a_long_document_is_about_its_title_as_a_whole():
     """It stands as one target, whose chunks the question chooses; the first words of its chapters are no subjects."""
     document, chunks = long_document("Annals of Tarnholm", ["Marley was gone.", "Wilma was there.", "Ships left.", "It was winter.", "The end was near."])
     index = MemoryIndex(rows={"documents": [document], "chunks": chunks})
-    links = Links(view_of(index), ALL)
+    links = tied(view_of(index), ALL)
 
     assert [links.about.row(seed.phrase) for seed in links.seeds(placed_words("annals of tarnholm"), "")] == [[(-1, 1.0)]]
-    assert [links.texts.chunks[number].index for number in links.chunks_of[0]] == [0, 1, 2, 3, 4]
+    assert [view_of(index).chunks.at(number).index for number in links.chunks_of.row(0)] == [0, 1, 2, 3, 4]
     assert reached("What did Marley and Wilma do?", index) == set()
 
 
 def test_names_are_found_at_every_place():
     """The scan of all texts at once finds what a plain search finds, word by word."""
     index = collection(LATIN)
-    links = Links(view_of(index), ALL)
+    links = tied(view_of(index), ALL)
     texts, found = links.texts, links.found
-    words = {number: word for word, number in texts.vocabulary.items()}
+    words = list(texts.vocabulary)
 
     assert found.start.size
     for start, length, phrase in zip(found.start, found.length, found.phrase, strict=True):
-        assert tuple(words[token] for token in texts.tokens[start : start + length]) == links.names.keys[phrase]
+        assert tuple(words[token] for token in texts.tokens[start : start + length]) == links.names.key(phrase)
     for name in ("karl vessel", "ottilie brandt", "tarnholm"):
-        phrase = links.names.number[tuple(name.split())]
-        holders = {chunk.id for chunk in texts.chunks if name in chunk.text.lower().replace(" amalia", "") and name in chunk.text.lower()}
-        mentioned = links.mention_chunk[links.mention_begin[phrase] : links.mention_begin[phrase + 1]]
-        assert {texts.chunks[number].id for number in mentioned} == holders
+        phrase = links.names.number(name.split())
+        holders = {chunk.id for chunk in index.chunks() if name in chunk.text.lower().replace(" amalia", "") and name in chunk.text.lower()}
+        assert {texts.ids[number] for number in links.mentions.row(phrase)} == holders
 
 
 def test_nothing_depends_on_the_order_of_rows():
     """Names, links and places are the same for shuffled rows."""
     index = collection(LATIN, entities=(("Karl Vessel", ("Vessel the Pilot",)), ("Tarnholm", ())))
-    a, b = (Links(view_of(i), ALL) for i in (index, index.shuffled(3)))
+    a, b = (tied(view_of(i), ALL) for i in (index, index.shuffled(3)))
 
-    assert a.names.keys == b.names.keys
+    assert [a.names.key(name) for name in range(len(a.names))] == [b.names.key(name) for name in range(len(b.names))]
     assert a.found.phrase.tolist() == b.found.phrase.tolist()
-    for name in range(len(a.names.keys)):
+    for name in range(len(a.names)):
         assert (a.about.row(name), a.ties.row(name)) == (b.about.row(name), b.ties.row(name))
 
 

@@ -39,7 +39,7 @@ def with_vectors(index):
 
 def fused_only(question, index, k, embedder):
     view = view_of(index)
-    by_words = WordIndex([(c.id, f"{view.title(c.document_id)} {c.text}") for c in index.chunks()])
+    by_words = WordIndex.of([(c.id, f"{view.title(c.document_id)} {c.text}") for c in index.chunks()])
     vector = asyncio.run(embedder.embed([question]))[0] if embedder.card.dimension else None
     depth = max(k * DEPTH, LEAST_DEPTH)
     return fused(nearest(view, "chunk", vector, depth), by_words.best(question, depth))[:k]

@@ -49,6 +49,25 @@ def test_an_answer_declines_only_where_it_may():
     assert not accepts(must, "It is so.\tR7\n")
 
 
+def test_what_is_left_open_has_a_line_of_its_own():
+    """After the paragraphs, at most once, without ids; it is no paragraph, and no ids are read out of it."""
+    may = answer_constraint("grammar", IDS, 2, may_decline=True)
+    text = "Y\nIt is so.\tR1\n?\twhat R2 costs\n"
+
+    assert accepts(may, text)
+    assert not accepts(may, "Y\n?\twhat it costs\n")
+    assert not accepts(may, text + "?\tand when\n")
+    assert not accepts(may, "Y\n?\twhat it costs\nIt is so.\tR1\n")
+    read = read_answer("grammar", text, IDS)
+    assert ([item.text for item in read.items], read.missing, read.unknown, read.bare) == (["It is so."], "what R2 costs", 0, 0)
+    whole = json.dumps({"answered": "yes", "paragraphs": [{"text": "It is so.", "sources": ["R1"]}], "missing": "what R2 costs"})
+    assert read_answer("schema", whole, IDS) == read
+    assert read_answer("schema", whole[:-20], IDS).missing == ""
+    assert read_answer("grammar", "N\n?\twhat it costs\n", IDS).missing == ""
+    with pytest.raises(ValueError, match="nothing complete"):
+        read_answer("grammar", "Y\n?\twhat it costs\n", IDS)
+
+
 def test_schemas_hold_the_same():
     """The JSON form lists the ids as an enum and needs at least one source; a forced reading has no N."""
     point = json.loads(map_constraint("schema", IDS, 2).text)

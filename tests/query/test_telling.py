@@ -143,21 +143,24 @@ def test_a_reply_of_the_grammar_never_restarts(paragraphs, strict):
 
 def test_who_stops_listening_stops_the_calls():
     """A question that is cancelled while sentences are checked leaves no task behind."""
-    started = []
+
+    class Checking(ScriptedEngine):
+        async def generate(self, request):
+            if request.purpose == "support":
+                started.set()
+                await asyncio.Event().wait()
+            return await super().generate(request)
+
+    started = asyncio.Event()
 
     async def main():
-        def reply(request):
-            started.append(request.purpose)
-            return "Y" if request.purpose == "support" else REPLY
-
-        engine = ScriptedEngine(reply, replace(CARD), latency_s=0.02)
+        engine = Checking(lambda _: REPLY, replace(CARD))
         model = Model(generate=Ledgered(engine, None).generate, card=engine.card, counter=Characters())
         heard = []
         work = asyncio.create_task(
             ask("Who paid?", INDEX, model, WordEmbedder(), PROMPTS, QuerySettings(window_tokens=4000), mode="basic", level=None, listen=heard.append)
         )
-        while "support" not in started:
-            await asyncio.sleep(0.001)
+        await started.wait()
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         return work.cancelled(), len(asyncio.all_tasks())

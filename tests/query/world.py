@@ -48,6 +48,9 @@ class MemoryIndex:
     def mentions(self) -> Sequence[Mention]:
         return self.rows.get("mentions", [])
 
+    def kept(self, part: Any) -> Any:
+        return part.make(self)
+
     def near(self, kind: str, vector: Sequence[float], k: int) -> list[tuple[str, float]]:
         scored = [(owner, sum(a * b for a, b in zip(vector, own, strict=True))) for owner, own in self.vectors.get(kind, {}).items()]
         return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:k]
@@ -254,7 +257,7 @@ class Reader:
             lines = self.pick(lines)
             said_yes = is_forced(request) or (self.useful(request) and bool(lines))
             return self.points([(text, [short], self.score(text)) for short, text in lines.items()], useful=said_yes)
-        may_decline = "Y on the first line" in request.messages[0].content or "answered (no" in request.messages[0].content
+        may_decline = "Y on the first line" in request.messages[0].content or "answered (N" in request.messages[0].content
         return self.paragraphs([(text, [short]) for short, text in list(lines.items())[:4]], may_decline=may_decline)
 
     def points(self, items: Sequence[tuple[str, list[str], int]], *, useful: bool = True) -> str:
@@ -265,7 +268,7 @@ class Reader:
 
     def paragraphs(self, items: Sequence[tuple[str, list[str]]], *, may_decline: bool = False) -> str:
         if self.form == "schema":
-            first = {"answered": "yes" if self.answers else "no"} if may_decline else {}
+            first = {"answered": "Y" if self.answers else "N"} if may_decline else {}
             return json.dumps({**first, "paragraphs": [{"text": text, "sources": cited} for text, cited in items]}, ensure_ascii=False)
         if may_decline and not self.answers:
             return "N"
