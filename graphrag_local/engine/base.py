@@ -232,11 +232,33 @@ class Reranker(Protocol):
         """Give back threads and memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Something that a tagger saw in a text: its place, and the label of a name in the tagger's own terms; "" for a noun phrase."""
+
+    start: int
+    end: int
+    label: str = ""
+
+
+@runtime_checkable
+class Tagger(Protocol):
+    """A linguistic pipeline that marks names and noun phrases; for an index that is made without a model."""
+
+    @property
+    def version(self) -> str:
+        """Which pipeline this is: the same version marks the same in the same text."""
+
+    def mark(self, text: str) -> list[Marked]:
+        """The names of a text, which do not overlap, and its noun phrases without their articles, in the order of the text."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """What a unit of work is given of the model side: how to ask, which model it is, how to count, and how to sample.
 
     `recall` gives replies that were paid for, and for any other request raises ReplyInvalid; None where nothing is kept.
+    `tagger` marks names where no model is asked and the settings name one.
     """
 
     generate: Generate
@@ -245,6 +267,7 @@ class Model:
     temperature: float = 0.0
     seed: int = 0
     recall: Generate | None = None
+    tagger: Tagger | None = None
 
     def fits(self, messages: tuple[Message, ...], reply_tokens: int) -> bool:
         """Whether a chat and the room for its reply fit the model's window."""

@@ -1,6 +1,8 @@
 """The model side of an index that is made without a model: nobody is asked, and whoever asks all the same is told so."""
 
-from graphrag_local.engine.base import NO_MODEL, Model, ModelCard, Reply, Request
+from dataclasses import replace
+
+from graphrag_local.engine.base import NO_MODEL, Model, ModelCard, Reply, Request, Tagger
 from graphrag_local.errors import NoEngine
 from graphrag_local.text import size
 
@@ -31,6 +33,13 @@ class BySize:
         return int(size(text)) + 1
 
 
-def no_model() -> Model:
-    """A model that is none."""
-    return Model(generate=Nobody().generate, card=CARD, counter=BySize())
+def how(tagger: Tagger | None) -> str:
+    """How an index is made without a model, in a sentence."""
+    if tagger:
+        return f"No model is asked: names and phrases are found by {tagger.version}, and what stands together by statistics (extraction.method = fast)."
+    return "No model is asked: names, phrases and what stands together are found by statistics (extraction.method = fast)."
+
+
+def no_model(tagger: Tagger | None = None) -> Model:
+    """A model that is none; which tagger does a part of its work is part of the card, as a model's revision is, so that another is noticed."""
+    return Model(generate=Nobody().generate, card=replace(CARD, revision=tagger.version if tagger else ""), counter=BySize(), tagger=tagger)

@@ -1,21 +1,27 @@
 """Extraction without a model: three passes over the passages, linear in their number, and the same extractions on every run.
 
 The first learns how the collection uses its words (`lexis`), the second which phrases recur (`recurring`), the third finds what each passage speaks of
-(`spot`) and what stands together there (`together`). What comes out has the form of a model's extraction: the sentences that mention a thing stand for its
-description, and the graph, its communities and reports are made of it as of any other.
+(`spot`) and what stands together there (`together`). Where a linguistic pipeline is given, it says what a passage speaks of instead (`marked`).
+What comes out has the form of a model's extraction: the sentences that mention a thing stand for its description, and the graph, its communities and
+reports are made of it as of any other.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Protocol
 
+from graphrag_local.engine.base import Tagger
 from graphrag_local.extraction.lexis import Lexis, Sentence, sentences_of
+from graphrag_local.extraction.marked import Marks
 from graphrag_local.extraction.recurring import Recurring
 from graphrag_local.extraction.spot import Forms, Seen, forms, spot
 from graphrag_local.extraction.together import Pair, Tie, Together, kept, shares, ties
 from graphrag_local.records import Chunk, EntityMention, Extraction, RelationshipMention, Span
+from graphrag_local.settings import ExtractionSettings
 from graphrag_local.text import name_key, one_line
 
+STANDARD = ExtractionSettings()
 QUOTED = 3  # sentences of a passage that stand for what it says about a thing
 
 
@@ -30,30 +36,70 @@ class _Read:
     ties: tuple[Tie, ...]
 
 
-def extract_fast(chunks: Sequence[Chunk], *, advance: Callable[[], None] = lambda: None, go_on: Callable[[], None] = lambda: None) -> tuple[Extraction, ...]:
-    """The extractions of all chunks (sorted by document, then place), without a model; `advance` is called for each that is done, `go_on` may stop the work."""
+class _Finder(Protocol):
+    """What finds the things that a passage speaks of, once every passage was added."""
+
+    def add(self, chunk: Chunk) -> None: ...
+
+    def settle(self) -> None: ...
+
+    def spot(self, chunk: Chunk) -> tuple[list[Sentence], list[Seen]]: ...
+
+
+@dataclass(slots=True)
+class _Statistics:
+    """Our own finder: for every language, without anything to install."""
+
+    lexis: Lexis
+    recurring: Recurring
+    capital_nouns: bool
+
+    def add(self, chunk: Chunk) -> None:
+        self.recurring.add(list(sentences_of(chunk.text)))
+
+    def settle(self) -> None:
+        self.recurring.settle()
+
+    def spot(self, chunk: Chunk) -> tuple[list[Sentence], list[Seen]]:
+        return spot(chunk, self.lexis, self.recurring, capital_nouns=self.capital_nouns)
+
+
+def extract_fast(
+    chunks: Sequence[Chunk],
+    tagger: Tagger | None = None,
+    settings: ExtractionSettings = STANDARD,
+    *,
+    advance: Callable[[], None] = lambda: None,
+    go_on: Callable[[], None] = lambda: None,
+) -> tuple[Extraction, ...]:
+    """The extractions of all chunks (sorted by document, then place), without a model; `advance` is called for each that is done, `go_on` may stop the work.
+
+    Names and noun phrases are the `tagger`'s, where there is one, with the types of the `settings`.
+    """
     lexis = Lexis()
     for chunk in chunks:
         go_on()
         lexis.add(chunk.text)
-    recurring = Recurring(lexis)
+    finder: _Finder = Marks(lexis, tagger, settings) if tagger else _Statistics(lexis, Recurring(lexis), lexis.has_capital_nouns())
     for chunk in chunks:
         go_on()
-        recurring.add(list(sentences_of(chunk.text)))
-    recurring.settle()
-    capital_nouns = lexis.has_capital_nouns()
+        finder.add(chunk)
+        if tagger:  # it takes far longer than the rest together
+            advance()
+    finder.settle()
     read: list[_Read] = []
     together = Together()
     for _, group in groupby(chunks, key=lambda chunk: chunk.document_id):
         spotted = []
         for chunk in group:
             go_on()
-            spotted.append((chunk, *spot(chunk, lexis, recurring, capital_nouns=capital_nouns)))
+            spotted.append((chunk, *finder.spot(chunk)))
         own = forms(one for _, _, seen in spotted for one in seen)
         for chunk, sentences, seen in spotted:
             read.append(_tied(chunk, sentences, seen, own))
             together.add(read[-1].seen, read[-1].ties)
-            advance()
+            if not tagger:
+                advance()
     weights = together.weights(lexis.magnitude)
     left = dict(together.passages)
     return tuple(_extraction(one, weights, together, left) for one in read)

@@ -7,7 +7,7 @@ they would by chance) and, in a script without spaces, is free on both sides (wh
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import regex
@@ -42,14 +42,18 @@ class Recurring:
 
     def add(self, sentences: Sequence[Sentence]) -> None:
         """Count what may be a phrase of a passage."""
-        there: set[str] = set()
+        self.count([key for _, _, key in candidates(sentence, self.lexis)] for sentence in sentences)
         for sentence in sentences:
-            keys = [key for _, _, key in candidates(sentence, self.lexis)]
+            self._texts += _BARE.findall(sentence.text)
+
+    def count(self, phrases: Iterable[Sequence[str]]) -> None:
+        """Count phrases of a passage, the keys of each sentence."""
+        there: set[str] = set()
+        for keys in phrases:
             self.counts.update(keys)
             if self.lexis.passages < MANY:
                 self.passages.update(set(keys))
             there.update(keys)
-            self._texts += _BARE.findall(sentence.text)
         if self.lexis.passages >= MANY:
             self.passages.update(there)
 
@@ -87,7 +91,7 @@ def candidates(sentence: Sentence, lexis: Lexis) -> Iterator[tuple[int, int, str
     """What may be a key phrase: up to three words side by side that say something, as (start, end, key)."""
     run: list[PlacedWord] = []
     for word in sentence.words:
-        says = _says_something(word, sentence.text, lexis)
+        says = says_something(word, sentence.text, lexis)
         if run and (not says or sentence.text[run[-1].end : word.start] not in (" ", "-", "‐")):
             yield from _phrases(run)
             run = []
@@ -96,7 +100,8 @@ def candidates(sentence: Sentence, lexis: Lexis) -> Iterator[tuple[int, int, str
     yield from _phrases(run)
 
 
-def _says_something(word: PlacedWord, text: str, lexis: Lexis) -> bool:
+def says_something(word: PlacedWord, text: str, lexis: Lexis) -> bool:
+    """Whether a word recurs and belongs to the matter, not to the language."""
     if lexis.in_sentences[word.key] < 2 or len(word.key) < 3 or (word.bare and _BARE.match(word.key * 2)):
         return False
     return not lexis.is_function(word.key) and not is_shortened(text[word.start : word.end])

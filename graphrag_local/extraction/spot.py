@@ -21,8 +21,8 @@ MOST_WORDS = 7  # of a name; a longer run is a headline
 MOST = 60  # of a passage, the most frequent first
 FEW = 3  # a passage with fewer is filled up with single words
 ONLY = 0.8  # share of the longer names of a short one that has to be one and the same
-_POSSESSIVE = regex.compile(r"['’ʼ]s?$")
-_LETTER = regex.compile(r"\p{L}")
+POSSESSIVE = regex.compile(r"['’ʼ]s?$")
+LETTER = regex.compile(r"\p{L}")
 _SENTENCE_LIKE = regex.compile(r"[.!?…,;:。！？，、]$|[,;:!?。！？]\s?")
 
 
@@ -45,18 +45,21 @@ def spot(chunk: Chunk, lexis: Lexis, recurring: Recurring, *, capital_nouns: boo
     for number, sentence in enumerate(sentences):
         taken: list[tuple[int, int]] = []
         for start, end, kind in _named(sentence, lexis, recurring, capital_nouns):
-            if _is_free(start, end, taken):
+            if is_free(start, end, taken):
                 taken.append((start, end))
-                seen += _seen(sentence.text[start:end], number, start, kind)
+                seen += seen_as(kind, sentence.text[start:end], number, start)
         for start, end, key in sorted(candidates(sentence, lexis), key=lambda found: (found[0] - found[1], found[0])):
-            if key in recurring.words and _is_free(start, end, taken):
+            if key in recurring.words and is_free(start, end, taken):
                 if " " in key:
                     taken.append((start, end))
-                (seen if " " in key else loose).extend(_concept(sentence.text[start:end].casefold(), number, start))
+                (seen if " " in key else loose).extend(concept(sentence.text[start:end].casefold(), number, start))
+    return sentences, picked(seen, loose, recurring)
+
+
+def picked(seen: list[Seen], loose: list[Seen], recurring: Recurring) -> list[Seen]:
+    """What was seen, with the most telling single words where that is little; at most MOST different things, in the order of the text."""
     have = len({one.key for one in seen})
-    if have < FEW:
-        seen += _telling(loose, recurring, FEW - have)
-    return sentences, _most(seen)
+    return _most(seen + _telling(loose, recurring, FEW - have) if have < FEW else seen)
 
 
 def _named(sentence: Sentence, lexis: Lexis, recurring: Recurring, capital_nouns: bool) -> Iterator[tuple[int, int, str]]:
@@ -79,12 +82,12 @@ def _name(text: str, start: int, end: int, lexis: Lexis, recurring: Recurring, c
             words = words[1:]
     while words and (words[-1].key in ("i", *INSIDE) or is_contracted(text[start + words[-1].start : end])):
         words = words[:-1]
-    if not words or (len(words) > MOST_WORDS and not words[0].bare) or not _LETTER.search(text[start + words[0].start : start + words[-1].end]):
+    if not words or (len(words) > MOST_WORDS and not words[0].bare) or not LETTER.search(text[start + words[0].start : start + words[-1].end]):
         return
     if len(words) == 1 and not words[0].bare and (words[0].key in lexis or len(words[0].key) < 2):
         return
     begin, stop = start + words[0].start, start + words[-1].end
-    stop -= len(match.group()) if (match := _POSSESSIVE.search(text[begin:stop])) else 0
+    stop -= len(match.group()) if (match := POSSESSIVE.search(text[begin:stop])) else 0
     if capital_nouns and len(words) == 1 and not words[0].bare:
         if words[0].key in recurring.words:
             yield begin, stop, CONCEPT
@@ -93,16 +96,18 @@ def _name(text: str, start: int, end: int, lexis: Lexis, recurring: Recurring, c
         yield begin, stop, NAME
 
 
-def _is_free(start: int, end: int, taken: Iterable[tuple[int, int]]) -> bool:
+def is_free(start: int, end: int, taken: Iterable[tuple[int, int]]) -> bool:
+    """Whether a place overlaps none of those that are taken."""
     return all(end <= begin or stop <= start for begin, stop in taken)
 
 
-def _seen(text: str, sentence: int, start: int, kind: str) -> list[Seen]:
+def seen_as(kind: str, text: str, sentence: int, start: int) -> list[Seen]:
+    """A name as it stands in a text; none where nothing of it is left once it is cleaned."""
     name = clean_name(text)
     return [Seen(name_key(name), name, sentence, start, kind)] if name else []
 
 
-def _concept(text: str, sentence: int, start: int) -> list[Seen]:
+def concept(text: str, sentence: int, start: int) -> list[Seen]:
     """A key phrase, the same with hyphens and without."""
     return [Seen(name_key(text.replace("-", " ").replace("‐", " ")), text, sentence, start, CONCEPT)]
 
@@ -120,7 +125,7 @@ def _most(seen: list[Seen]) -> list[Seen]:
     order = sorted(seen, key=lambda one: (one.sentence, one.start, one.key))
     if len(counts) <= MOST:
         return order
-    names = {one.key for one in seen if one.type == NAME}
+    names = {one.key for one in seen if one.type != CONCEPT}
     kept = set(sorted(counts, key=lambda key: (key not in names, -counts[key], key))[:MOST])
     return [one for one in order if one.key in kept]
 
@@ -138,7 +143,7 @@ def forms(seen: Iterable[Seen]) -> Forms:
     """The forms of a document's names."""
     names: dict[str, Counter[str]] = {}
     for one in seen:
-        if one.type == NAME:
+        if one.type != CONCEPT:
             names.setdefault(one.key, Counter())[one.name] += 1
     best = {key: min(found, key=lambda name: (name.isupper(), -found[name], name)) for key, found in names.items()}
     return Forms(best, full_names({key: found.total() for key, found in names.items()}))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from graphrag_local.engine.base import Model
+from graphrag_local.engine.base import Model, Tagger
 from graphrag_local.errors import EngineHung, EngineRefused, reason_of
 from graphrag_local.extraction.canonical import make_canonical
 from graphrag_local.extraction.extract import Extractor, extract_chunk
@@ -39,7 +39,7 @@ async def extract(
 ) -> Extracted:
     """The extractions of all chunks (sorted by document, then place); `paths` maps document ids to paths for messages."""
     if settings.method == "fast":
-        return await _fast(chunks, progress)
+        return await _fast(chunks, model.tagger, settings, progress)
     extractor = Extractor(model=model, prompt=prompts["extract"], glean_prompt=prompts["glean"], settings=settings)
     if chunks:
         extractor.check_window()
@@ -64,10 +64,10 @@ async def extract(
     return Extracted(extractions=tuple(found[key] for key in order), failures=tuple(failures), quote=extractor.quote)
 
 
-async def _fast(chunks: Sequence[Chunk], progress: Progress) -> Extracted:
+async def _fast(chunks: Sequence[Chunk], tagger: Tagger | None, settings: ExtractionSettings, progress: Progress) -> Extracted:
     """The same without a model."""
     progress.begin(STAGE, len(chunks))
-    found = await in_thread(lambda go_on: extract_fast(chunks, advance=lambda: progress.advance(STAGE, done=1), go_on=go_on))
+    found = await in_thread(lambda go_on: extract_fast(chunks, tagger, settings, advance=lambda: progress.advance(STAGE, done=1), go_on=go_on))
     return Extracted(extractions=found, failures=(), quote=True)
 
 
