@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -56,9 +55,9 @@ class Program:
         for group in self._live_groups():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(300)
 
-    def end(self, number: int, timeout_s: float = 60) -> int:
+    def end(self, number: int, timeout_s: float = 300) -> int:
         """Send it a signal, as Ctrl-C does; its exit code."""
         self.look()
         self.process.send_signal(number)
@@ -100,7 +99,7 @@ def start(folder: Path, name: str, *arguments: str) -> Program:
     return Program(process, out, err)
 
 
-def run_json(folder: Path, name: str, *arguments: str, timeout_s: float = 180) -> Any:
+def run_json(folder: Path, name: str, *arguments: str, timeout_s: float = 900) -> Any:
     """What a command prints as JSON; 3 (done, with failed units) is success too."""
     program = start(folder, name, *arguments, "--json")
     try:
@@ -111,7 +110,7 @@ def run_json(folder: Path, name: str, *arguments: str, timeout_s: float = 180) -
     return json.loads(program.out.read_text(encoding="utf-8"))
 
 
-def until(holds: Callable[[], Any], program: Program, timeout_s: float) -> None:
+def until(holds: Callable[[], Any], program: Program, timeout_s: float = 900) -> None:
     """Wait; fail with the program's own words when it ends or the time is over."""
     end = time.monotonic() + timeout_s
     while not holds():
@@ -120,20 +119,13 @@ def until(holds: Callable[[], Any], program: Program, timeout_s: float) -> None:
         time.sleep(0.1)
 
 
-def gone(programs: Iterable[Program], timeout_s: float = 10) -> list[str]:
+def gone(programs: Iterable[Program], timeout_s: float = 60) -> list[str]:
     """What is still left of some programs when there was time enough for it to go."""
     programs = list(programs)
     end = time.monotonic() + timeout_s
     while (left := [line for program in programs for line in program.left()]) and time.monotonic() < end:
         time.sleep(0.2)
     return left
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def rows(ledger: Path) -> list[dict[str, Any]]:

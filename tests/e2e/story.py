@@ -22,7 +22,11 @@ from graphrag_local.project import ProjectFolder, open_project
 from graphrag_local.store.ledger import Ledger
 from graphrag_local.store.reading import StoredIndex
 from graphrag_local.wiring import SMALL_MODEL, open_model_side
-from tests.e2e.programs import Program, free_port, gone, rows, run_json, start, until
+from tests.e2e import hostile
+from tests.e2e.asking import MODES as ALL_MODES
+from tests.e2e.asking import SHORT, Asked, Said, Way, ask_here, ask_served, ask_typed
+from tests.e2e.programs import Program, gone, rows, run_json, start, until
+from tests.ports import free_port
 
 QUESTION = "What do the people of the town quarrel about?"
 MODES = {"global": "command line", "basic": "command line", "source": "HTTP"}
@@ -32,6 +36,14 @@ CRAMPED = ("letters/2023-05-*",)
 EDITED, DELETED = "letters/2023-05-*", "minutes/2023-03-*"  # of the collection: what a later day changes
 NEWS = "Ottoline Varga carried the brass lantern to the north pier in 1954."
 WHO = "Who carried the brass lantern to the north pier in 1954?"
+HERE = (*(Way(mode, "grammar", True, QUESTION) for mode in ALL_MODES), Way("dynamic", question=QUESTION), Way("drift", "schema", question=QUESTION))
+HOSTILE = (
+    *(Way(mode, "grammar", question=hostile.QUESTION) for mode in ALL_MODES),
+    *(Way(mode, strict=True, question=hostile.QUESTION) for mode in ALL_MODES if mode != "source"),  # the long line once is enough to read
+    Way("basic", "schema", True, hostile.QUESTION),
+)
+# One line of ten thousand words is few chunks then; windows below the gate are left, and what is no better than nothing is no answer.
+HOSTILE_SETTINGS = ("chunks.max_tokens=1800", "query.window_tokens=5000", "query.gate=0.2", "query.refusal_margin=0")
 TOO_FEW = 5  # reply tokens in which no record fits, with any model
 BEFORE_THE_KILL = 3  # replies that are paid for when the server dies
 SCHEMA = {
@@ -85,6 +97,10 @@ class Story:
     cramped_outcomes: tuple[str, ...] = ()
     compact: str = ""
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    asked: list[Asked] = field(default_factory=list)
+    said: Said | None = None
+    hostile: list[Asked] = field(default_factory=list)
+    hostile_index: dict[str, Any] = field(default_factory=dict)
     edited: str = ""
     deleted: str = ""
     after_edit: dict[str, Any] = field(default_factory=dict)
@@ -101,7 +117,7 @@ class Story:
 def make_project(folder: Path, include: tuple[str, ...], reply: int, *, url: str = "", port: int = 0, engine_port: int = 0) -> None:
     """A project with a part of the sample collection and a page of long numbers, which have made a server's lexer give up."""
     made = start(folder, "init", "init", str(folder), "--sample")
-    assert made.process.wait(60) == 0, made.said
+    assert made.process.wait(300) == 0, made.said
     patterns = ", ".join(f'"{pattern}"' for pattern in include)
     settings = SETTINGS.format(include=patterns, reply=reply, url=url, port=port, engine_port=engine_port)
     (folder / "graphrag.toml").write_text(settings, encoding="utf-8")
@@ -120,12 +136,15 @@ def tell(folder: Path) -> Story:
     programs: list[Program] = []
     try:
         _index(story, programs, clock)
+        serve = programs[-1]
         _ask(story, f"http://127.0.0.1:{port}", clock)
+        _ask_every_way(story, f"http://127.0.0.1:{port}", programs, clock)
+        _read_what_is_hostile(story, clock)
         _cramp(story)
         clock.lap("cramped")
         _next_day(story)
         clock.lap("next day")
-        story.serve_code = programs[-1].end(signal.SIGINT)
+        story.serve_code = serve.end(signal.SIGINT)
         story.left_at_the_end = gone(programs)
         story.announced_at_the_end = (folder / "index" / "run" / "serve.json").exists()
         clock.lap("stop")
@@ -162,20 +181,20 @@ def _index(story: Story, programs: list[Program], clock: _Clock) -> None:
     """The first index, in whose middle the server and all it started are killed, and the second one."""
     folder, ledger = story.folder, story.folder / "index" / "ledger.sqlite"
     serve = _serve(story, "serve-1", programs, "--engine-only")
-    until((folder / "index" / "run" / "serve.json").is_file, serve, 300)
+    until((folder / "index" / "run" / "serve.json").is_file, serve)
     clock.lap("first start")
 
     index = start(folder, "index-1", "index", str(folder), "--json")
     programs.append(index)
-    until(lambda: len(rows(ledger)) >= BEFORE_THE_KILL, index, 120)
+    until(lambda: len(rows(ledger)) >= BEFORE_THE_KILL, index)
     serve.kill_all()
     story.left_after_the_kill = gone([serve])
     story.replies_before_the_kill = len(rows(ledger))
     clock.lap("until the kill")
     again = _serve(story, "serve-2", programs)
-    until(lambda: "Ask at" in again.said, again, 300)
+    until(lambda: "Ask at" in again.said, again)
     clock.lap("second start")
-    story.first_code = index.process.wait(300)
+    story.first_code = index.process.wait(900)
     story.first_said = index.said
     clock.lap("rest of the index")
     assert story.first_code in (0, 3), index.said
@@ -188,7 +207,7 @@ def _ask(story: Story, service: str, clock: _Clock) -> None:
     """A question in every mode, on the command line or over HTTP, and JSON in the plain form that every server knows."""
     for mode, door in MODES.items():
         if door == "HTTP":
-            reply = httpx.post(f"{service}/v1/query", json={"question": QUESTION, "mode": mode}, timeout=180, trust_env=False)
+            reply = httpx.post(f"{service}/v1/query", json={"question": QUESTION, "mode": mode}, timeout=900, trust_env=False)
             assert reply.status_code == 200, reply.text
             story.answers[mode] = reply.json()
         else:
@@ -198,8 +217,34 @@ def _ask(story: Story, service: str, clock: _Clock) -> None:
         "model": SMALL_MODEL, "messages": [{"role": "user", "content": "Write JSON, well indented."}], "max_tokens": 60, "temperature": 0,
         "response_format": {"type": "json_schema", "json_schema": {"name": "town", "schema": SCHEMA, "strict": True}},
     }  # fmt: skip
-    reply = httpx.post(f"{story.url}/chat/completions", json=body, timeout=120, trust_env=False)
+    reply = httpx.post(f"{story.url}/chat/completions", json=body, timeout=900, trust_env=False)
     story.compact = reply.json()["choices"][0]["message"]["content"]
+
+
+def _ask_every_way(story: Story, service: str, programs: list[Program], clock: _Clock) -> None:
+    """The question in all modes by every door."""
+    story.asked += asyncio.run(ask_served(service, QUESTION))
+    clock.lap("events")
+    story.asked += asyncio.run(ask_here(open_project(story.folder, SHORT), HERE))
+    clock.lap("in this process")
+    story.said = ask_typed(story.folder, QUESTION, programs)
+    story.asked.append(story.said.events)
+    clock.lap("command line")
+
+
+def _read_what_is_hostile(story: Story, clock: _Clock) -> None:
+    """Another project, whose documents give orders and imitate all marks there are; then a question in all modes."""
+    folder = story.folder.parent / "hostile"
+    make_project(folder, ("*",), 140, url=story.url)
+    shutil.rmtree(folder / "input")
+    (folder / "input").mkdir()
+    for name, text in hostile.DOCUMENTS.items():
+        (folder / "input" / name).write_text(text, encoding="utf-8", newline="")
+    settings = [part for setting in HOSTILE_SETTINGS for part in ("--set", setting)]
+    story.hostile_index = run_json(folder, "hostile-index", "index", str(folder), *settings)
+    clock.lap("hostile index")
+    story.hostile += asyncio.run(ask_here(open_project(folder, (*SHORT, *HOSTILE_SETTINGS)), HOSTILE))
+    clock.lap("hostile questions")
 
 
 def _cramp(story: Story) -> None:

@@ -15,14 +15,9 @@ if importlib.util.find_spec("vllm") is None:
 
 from llguidance import LLMatcher, LLTokenizer
 
-from tests.e2e.story import BEFORE_THE_KILL, COLLECTION, MODES, NEWS, NUMBERS, SCHEMA, Story, tell
+from tests.e2e.story import BEFORE_THE_KILL, COLLECTION, MODES, NEWS, NUMBERS, SCHEMA
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(name="story", scope="module")
-def _story(tmp_path_factory) -> Story:
-    return tell(tmp_path_factory.mktemp("e2e") / "project")
 
 
 @pytest.fixture(name="index", scope="module")
