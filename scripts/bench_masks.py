@@ -161,7 +161,7 @@ def query_cases() -> Iterator[Case]:
         paragraphs, maker = [{"text": f"{SAID} {SAID}", "sources": [f"R{n}", f"C{n}"]} for n in range(1, 7)], "query.schema.answer_constraint"
         missing = "what the keeper is paid"
         lines = "".join(f"{SAID} {SAID}\tR{n},C{n}\n" for n in range(1, 7)) + f"?\t{missing}\n"
-        reply = f"Y\n{lines}" if form == "grammar" else compact({"answered": "yes", "paragraphs": paragraphs, "missing": missing})
+        reply = f"Y\n{lines}" if form == "grammar" else compact({"answered": "Y", "paragraphs": paragraphs, "missing": missing})
         yield Case(f"answer, {word}", maker, query.answer_constraint(form, ids, 8, may_decline=True), reply)
     chosen, maker = ids[2:18:2], "query.schema.choice_constraint"
     points = query.choice_constraint(ids[:16], least=4, most=8, scored=True, may_decline=True)
