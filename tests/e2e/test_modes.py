@@ -131,9 +131,11 @@ def test_the_service_tells_an_answer_as_events(story, mode):
 
 def test_what_is_heard_is_the_answer_whoever_writes_it(here):
     """In this process too, in both forms and strict or not: nothing else was shown at the end than the answer."""
-    for asked in here:
-        if asked.answer:
-            heard_is_told(asked)
+    answered = [asked for asked in here if asked.answer]
+
+    assert answered
+    for asked in answered:
+        heard_is_told(asked)
 
 
 def test_words_come_while_they_are_written(story):
