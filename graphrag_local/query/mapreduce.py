@@ -359,7 +359,7 @@ async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: b
     inquiry.missing, doubt = left_open(answer.missing, inquiry.question, window.text)
     inquiry.notes += [f"What the answer says is missing was left out: {doubt}."] if doubt else []
     paragraphs = [Paragraph(text=item.text, refs=tuple(dict.fromkeys(ids[short] for short in item.sources))) for item in answer.items]
-    return Outcome(value=paragraphs, gate=None, cut_off=outcome.cut_off)
+    return Outcome(value=paragraphs, gate=outcome.gate, cut_off=outcome.cut_off)
 
 
 Asking = tuple[Constraint, Callable[[str], Answered], Mapping[str, Ref]]

@@ -1,7 +1,8 @@
 """One answer from one window, as `basic` and `local` write it, and when it is declined.
 
-As in `mapreduce`, an N is not simply believed: small models say it to everything. Where Y was not improbable, and more probable than for the same model
-with nothing to read, the answer is asked for without the choice. A server that gives no probabilities is believed its letter.
+As in `mapreduce`, neither Y nor N is simply believed: there are small models that say the one to everything, and such that say the other. The same
+model is asked at the same time with nothing to read. A Y that is less probable than there declines; where an N came, but Y was not improbable and more
+probable than there, the answer is asked for without the choice. A server that gives no probabilities is believed its letter.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from graphrag_local.query.schema import answer_constraint, choice_constraint
 from graphrag_local.query.windows import Window, smaller_budget
 
 PROMPT = "answer"
-MOST_CALLS = 3  # the answer; after an N that is doubtful the measure without evidence, and the answer without the choice
+MOST_CALLS = 3  # the answer; where it is doubtful the measure without evidence; after an N the answer without the choice
+SURE = 0.99  # a Y above it costs no second call (our choice: a model that is as sure of everything cannot be told apart by probabilities)
 T = TypeVar("T")
 
 
@@ -41,23 +43,36 @@ async def answer_from(inquiry: Inquiry, budget: int, read: Callable[[int], T], w
 async def _written(inquiry: Inquiry, window: Window) -> Outcome[list[Paragraph]]:
     settings = inquiry.settings
     may_decline = settings.refusal_margin > -1
-    outcome = await write(inquiry, PROMPT, window, may_decline=may_decline, gate=0.0 if may_decline and inquiry.model.card.logprobs else None)
-    if outcome.value != [] or outcome.gate is None or outcome.gate < settings.gate:
+    if not may_decline or not inquiry.model.card.logprobs:
+        return await write(inquiry, PROMPT, window, may_decline=may_decline)
+    outcome = await write(inquiry, PROMPT, window, may_decline=True, gate=0.0)
+    if outcome.value is None or outcome.gate is None or not (outcome.gate < SURE if outcome.value else outcome.gate >= settings.gate):
         return outcome
-    try:
-        floor = await baseline(inquiry, lambda empty: _request(inquiry, empty))
-    except EngineError:
+    floor = await _floor(inquiry)
+    if floor is None:
         return outcome
-    if floor is None or outcome.gate - floor <= settings.refusal_margin:
+    gain, odds = outcome.gate - floor, f"a probability of {outcome.gate:.2f}, and {floor:.2f} with nothing to read"
+    if outcome.value:
+        if gain >= settings.refusal_margin:
+            return outcome
+        inquiry.notes.append(f"The evidence does not answer the question: that it does has {odds}.")
+        return Outcome(value=[], gate=outcome.gate)
+    if gain <= settings.refusal_margin:
         return outcome
-    inquiry.notes.append(
-        f"That it does has a probability of {outcome.gate:.2f} all the same, and {floor:.2f} with nothing to read, so it was asked to answer from what there is."
-    )
+    inquiry.notes.append(f"That it does has {odds}, so it was asked to answer from what there is.")
     try:
         forced = await write(inquiry, PROMPT, window, may_decline=False)
     except EngineError:  # that it declined is known, and not worth losing for this
         return outcome
     return outcome if forced.value is None else forced
+
+
+async def _floor(inquiry: Inquiry) -> float | None:
+    """The probability of Y with nothing to read; None where it cannot be had."""
+    try:
+        return await baseline(inquiry, lambda empty: _request(inquiry, empty))
+    except EngineError:
+        return None
 
 
 def _request(inquiry: Inquiry, window: Window) -> Request:

@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from graphrag_local.cli import main as door
+from graphrag_local.query.mapreduce import EMPTY_WINDOW
 from graphrag_local.records import Chunk, Document, Entity, Mention, Relationship, Report
 from graphrag_local.store.reading import StoredIndex
 from tests.cli.shell import ended
 from tests.modelserver import ModelServer
+from tests.modelserver.log import Record
 
 Files = Mapping[str, str | bytes]
 R = TypeVar("R")
@@ -70,6 +72,10 @@ class Program:
         """The scripted model server."""
         assert self._server is not None, "this program was given no script"
         return self._server
+
+    def answering(self) -> list[Record]:
+        """The requests about questions that had something to read (see `mapreduce.baseline` for those that have not)."""
+        return [record for record in self.server.requests("answer") if f"<text>\n{EMPTY_WINDOW}\n</text>" not in record.prompt]
 
     # --- the collection
 

@@ -35,7 +35,7 @@ def sound(answer: dict[str, Any], files: dict[str, str]) -> None:
 def sample(it: Program, mode: str) -> dict[str, Any]:
     """A good final answer of the model in this mode, as the model wrote it."""
     it.query(QUESTION, f"--mode={mode}")
-    return next(value for record in reversed(it.server.requests("answer")) if "paragraphs" in (value := json.loads(record.reply or "{}")))
+    return next(value for record in reversed(it.answering()) if "paragraphs" in (value := json.loads(record.reply or "{}")))
 
 
 # --- ids that were never sent

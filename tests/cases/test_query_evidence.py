@@ -33,7 +33,7 @@ SCRIPT: dict[str, Any] = {
 
 def shown(it: Program) -> str:
     """The last message of the last call that wrote an answer."""
-    bodies = [record.body["messages"] for record in it.server.requests("answer") if LAST in record.prompt]
+    bodies = [record.body["messages"] for record in it.answering() if LAST in record.prompt]
     return str(bodies[-1][-1]["content"])
 
 
@@ -73,7 +73,7 @@ def test_a_rule_is_shown_with_what_changed_it(tmp_path, mode):
         other = it.run("query", "For how many days may a punt moor at the north wall?", "--json", "--retrieve-only", f"--mode={mode}", "--limit=2").json
         assert other[0]["document"] == "d-other.txt"
         assert "c-change.txt" not in {hit["document"] for hit in other}
-        instructions = it.server.requests("answer")[-1].body["messages"][0]["content"]
+        instructions = it.answering()[-1].body["messages"][0]["content"]
         assert "which holds now and which held before" in instructions
 
 
@@ -117,7 +117,7 @@ def test_what_denies_a_premise_is_shown(tmp_path, mode):
     with program(tmp_path, {**NOISE, "log.txt": LOG}, pattern, query__gate=0.0) as it:
         it.index()
         it.query(DENIED, f"--mode={mode}")
-        prompts = [record.prompt for record in it.server.requests("answer")]
+        prompts = [record.prompt for record in it.answering()]
     assert any("took eleven people off the burning hulk" in prompt for prompt in prompts)
     assert "takes something for granted" in next(prompt for prompt in prompts if LAST in prompt)
 
@@ -197,7 +197,7 @@ def test_a_long_question_is_found_by_its_request(tmp_path, mode, sentences, wind
         hits = it.run("query", question, "--json", "--retrieve-only", f"--mode={mode}", "--limit=8").json
         assert ("warden.txt" if mode in ("basic", "local") else "gate.txt") in {hit["document"] for hit in hits}
         answer = it.query(question, f"--mode={mode}")
-        prompts = [record.body["messages"][-1]["content"] for record in it.server.requests("answer")]
+        prompts = [record.body["messages"][-1]["content"] for record in it.answering()]
     assert all(REQUEST in prompt for prompt in prompts)
     whole = all(question in prompt for prompt in prompts)
     told = [note for note in answer["notes"] if "too long for the model's window" in note]

@@ -31,7 +31,7 @@ def test_a_refusal_can_be_said_and_comes_with_what_is_nearest(tmp_path, mode):
     with program(tmp_path, FACTS, {**PEOPLE, "rules": [{"on": "answer", "do": {"reply": "valid", "token_p": DECLINES}}]}) as it:
         it.index()
         answer = it.query(UNANSWERED, f"--mode={mode}")
-        allowed = [values for record in it.server.requests("answer") for values in options(record.body["response_format"])]
+        allowed = [values for record in it.answering() for values in options(record.body["response_format"])]
         assert any({"N", "no"} & set(map(str, values)) for values in allowed)
         assert (answer["answered"], answer["citations"], answer["sentences"], answer["missing"]) == (False, [], [], "")
         assert 0 < len(answer["nearest"]) <= 3
@@ -81,7 +81,7 @@ def test_half_an_answer_says_which_half_is_missing(tmp_path, mode):
         events = [json.loads(line) for line in it.run("query", HALF, "--json", "--stream", f"--mode={mode}").out.splitlines()]
         assert "".join(event["text"] for event in events if event["event"] in ("text", "citation")) == answer["answer"]
         assert (events[-1]["event"], events[-1]["missing"]) == ("done", OPEN)
-        (prompt,) = {record.body["messages"][0]["content"] for record in it.server.requests("answer") if LAST in record.prompt}
+        (prompt,) = {record.body["messages"][0]["content"] for record in it.answering() if LAST in record.prompt}
         assert "that is not answered" in prompt
 
 
@@ -125,7 +125,7 @@ def test_half_an_answer_in_lines(tmp_path, mode):
         streamed = it.run("query", HALF, "--stream", f"--mode={mode}").out
         assert streamed.startswith(answer["answer"])
         assert "?" not in streamed.split("Not in the documents:")[0]
-        grammars = [record.body["structured_outputs"]["grammar"] for record in it.server.requests("answer") if LAST in record.prompt]
+        grammars = [record.body["structured_outputs"]["grammar"] for record in it.answering() if LAST in record.prompt]
         assert all('open: "?\\t" text "\\n"' in grammar for grammar in grammars)
 
 

@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ WHO = "Who carried the brass lantern to the north pier in 1954?"
 HERE = (*(Way(mode, "grammar", True, QUESTION) for mode in ALL_MODES), Way("dynamic", question=QUESTION), Way("drift", "schema", question=QUESTION))
 HOSTILE = (
     *(Way(mode, "grammar", question=hostile.QUESTION) for mode in ALL_MODES),
-    *(Way(mode, strict=True, question=hostile.QUESTION) for mode in ALL_MODES if mode != "source"),  # the long line once is enough to read
+    *(Way(mode, strict=True, question=hostile.QUESTION) for mode in ("basic", "global", "lazy")),  # one call, map and reduce, and passages tested alone
     Way("basic", "schema", True, hostile.QUESTION),
 )
 # One line of ten thousand words is few chunks then; windows below the gate are left, and what is no better than nothing is no answer.
@@ -140,10 +141,10 @@ def tell(folder: Path) -> Story:
         _ask(story, f"http://127.0.0.1:{port}", clock)
         _ask_every_way(story, f"http://127.0.0.1:{port}", programs, clock)
         _read_what_is_hostile(story, clock)
-        _cramp(story)
-        clock.lap("cramped")
-        _next_day(story)
-        clock.lap("next day")
+        with ThreadPoolExecutor() as threads:  # both are mostly programs that start
+            for told in [threads.submit(_cramp, story), threads.submit(_next_day, story)]:
+                told.result()
+        clock.lap("cramped and next day")
         story.serve_code = serve.end(signal.SIGINT)
         story.left_at_the_end = gone(programs)
         story.announced_at_the_end = (folder / "index" / "run" / "serve.json").exists()
@@ -205,14 +206,17 @@ def _index(story: Story, programs: list[Program], clock: _Clock) -> None:
 
 def _ask(story: Story, service: str, clock: _Clock) -> None:
     """A question in every mode, on the command line or over HTTP, and JSON in the plain form that every server knows."""
-    for mode, door in MODES.items():
+
+    def answer(mode: str, door: str) -> dict[str, Any]:
         if door == "HTTP":
             reply = httpx.post(f"{service}/v1/query", json={"question": QUESTION, "mode": mode}, timeout=900, trust_env=False)
             assert reply.status_code == 200, reply.text
-            story.answers[mode] = reply.json()
-        else:
-            story.answers[mode] = run_json(story.folder, f"query-{mode}", "query", QUESTION, str(story.folder), "--mode", mode)
-        clock.lap(mode)
+            return dict(reply.json())
+        return dict(run_json(story.folder, f"query-{mode}", "query", QUESTION, str(story.folder), "--mode", mode))
+
+    with ThreadPoolExecutor() as threads:
+        story.answers |= dict(zip(MODES, threads.map(answer, MODES, MODES.values()), strict=True))
+    clock.lap("three at once")
     body = {
         "model": SMALL_MODEL, "messages": [{"role": "user", "content": "Write JSON, well indented."}], "max_tokens": 60, "temperature": 0,
         "response_format": {"type": "json_schema", "json_schema": {"name": "town", "schema": SCHEMA, "strict": True}},
@@ -271,14 +275,19 @@ def _next_day(story: Story) -> None:
 def _day(folder: Path, name: str, server: tuple[str, ...], question: str) -> dict[str, Any]:
     """What an index, a search and an answer say after a change; the texts of the documents as they are now."""
     index = run_json(folder, f"index-{name}", "index", str(folder), *server)
-    found = run_json(folder, f"retrieve-{name}", "query", question, str(folder), "--mode", "basic", "--retrieve-only", *server)
-    answers = {mode: run_json(folder, f"query-{name}-{mode}", "query", question, str(folder), "--mode", mode, *server) for mode in ("basic", "global")}
+    with ThreadPoolExecutor() as threads:
+        found = threads.submit(run_json, folder, f"retrieve-{name}", "query", question, str(folder), "--mode", "basic", "--retrieve-only", *server)
+        asked = {
+            mode: threads.submit(run_json, folder, f"query-{name}-{mode}", "query", question, str(folder), "--mode", mode, *server)
+            for mode in ("basic", "global")
+        }
+        answers = {mode: told.result() for mode, told in asked.items()}
     stored = StoredIndex.open(folder / "index")
     try:
         texts = {document.path: document.text for document in stored.documents()}
     finally:
         stored.close()
-    return {"index": index, "found": found, "answers": answers, "texts": texts}
+    return {"index": index, "found": found.result(), "answers": answers, "texts": texts}
 
 
 async def _replay(story: Story, project: ProjectFolder) -> None:

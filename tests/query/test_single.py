@@ -14,10 +14,10 @@ from tests.query.world import Reader, WordEmbedder, is_empty_window
 QUESTION = "Who keeps the lighthouse of harbour 2?"
 
 
-def asked(mode: str, p: float | None, floor: float | None, form: str = "grammar", **settings):
-    """The answer of a model that says N wherever it may and gives Y these probabilities, with evidence and without, and its calls."""
+def asked(mode: str, p: float | None, floor: float | None, form: str = "grammar", answers: bool = False, **settings):
+    """The answer of a model that says N (or Y) wherever it may and gives Y these probabilities, with evidence and without, and its calls."""
     history = []
-    reader = Reader(form=form, answers=False, gate=lambda request: floor if is_empty_window(request) else p)
+    reader = Reader(form=form, answers=answers, gate=lambda request: floor if is_empty_window(request) else p)
     model = model_of(reader, form=form, counter=Characters(), history=history)
     rules = QuerySettings(support="off", window_tokens=4000, local_tokens=4000, reply_tokens=600, **settings)
     done = asyncio.run(ask(QUESTION, islands(), model, WordEmbedder(), PROMPTS, rules, mode=mode, level=None))
@@ -53,4 +53,37 @@ def test_a_plain_no_is_believed(mode, p, floor, calls, settings):
 
     assert not done.answered
     assert done.citations == ()
+    assert len(history) == calls
+
+
+@pytest.mark.parametrize("form", ["grammar", "schema"])
+@pytest.mark.parametrize("mode", ["basic", "local"])
+def test_a_yes_to_everything_is_not_believed(mode, form):
+    """Y was less probable than with nothing to read: nothing is answered, and the notes say so."""
+    done, history = asked(mode, 0.7, 0.8, form, answers=True)
+
+    assert not done.answered
+    assert done.citations == ()
+    assert len(history) == 2
+    assert any("0.70" in note and "0.80" in note for note in done.notes)
+
+
+@pytest.mark.parametrize("mode", ["basic", "local"])
+@pytest.mark.parametrize(
+    ("p", "floor", "calls", "settings"),
+    [
+        (0.7, 0.2, 2, {}),
+        (0.7, 0.7, 2, {}),  # nothing speaks against its letter
+        (0.7, 0.6, 2, {"refusal_margin": 0.05}),
+        (0.995, 1.0, 1, {}),  # so sure that nothing is measured
+        (None, None, 1, {}),  # a server that gives no probabilities is believed
+        (0.7, 0.8, 1, {"refusal_margin": -1}),  # nothing is ever declined
+    ],
+)
+def test_a_plain_yes_is_believed(mode, p, floor, calls, settings):
+    """Where the evidence makes Y no less probable it answers, in one call where it is sure."""
+    done, history = asked(mode, p, floor, answers=True, **settings)
+
+    assert done.answered
+    assert done.citations
     assert len(history) == calls

@@ -8,6 +8,7 @@ import threading
 import httpx
 import pytest
 import uvicorn
+from starlette.requests import ClientDisconnect
 
 from graphrag_local.project import open_project
 from graphrag_local.server.app import create_app
@@ -15,6 +16,7 @@ from tests.cli.shell import SCRIPT, _alone, project, sh, until  # noqa: F401
 from tests.cli.test_stream import DOUBT, REPLY
 from tests.modelserver import ModelServer
 
+LONG_S = 30
 BODY = {"question": "Who asked for a lamp?", "mode": "basic", "stream": True}
 
 
@@ -98,3 +100,40 @@ def test_a_client_that_goes_away_ends_the_calls(folder):
         until(lambda: all(request.cancelled for request in models.requests("support")))
 
     assert models.requests("support")
+
+
+def test_a_client_that_is_gone_before_the_first_event_ends_the_calls(folder):
+    """Where not even the head of the response could be sent, the model's calls are closed all the same, and nothing of the question is left running."""
+
+    async def asked(app):
+        content = json.dumps(BODY).encode()
+        head = {"host": "127.0.0.1", "content-type": "application/json", "content-length": str(len(content))}
+        scope = {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "method": "POST", "path": "/v1/query", "raw_path": b"/v1/query",
+            "query_string": b"", "headers": [(name.encode(), value.encode()) for name, value in head.items()], "http_version": "1.1", "scheme": "http",
+        }  # fmt: skip
+        messages = iter([{"type": "http.request", "body": content, "more_body": False}])
+        never = asyncio.Event()
+
+        async def receive():
+            message = next(messages, None)
+            if message is None:
+                await never.wait()
+            return message
+
+        async def send(message):
+            raise OSError("the client is gone")
+
+        async with app.router.lifespan_context(app):
+            before = asyncio.all_tasks()
+            with contextlib.suppress(OSError, ClientDisconnect):
+                await app(scope, receive, send)
+            work = [task for task in asyncio.all_tasks() - before if "_asked" in repr(task)]
+            return (await asyncio.wait(work, timeout=LONG_S))[1] if work else set()
+
+    with ModelServer({**SCRIPT, "rules": [REPLY, {"on": "support", "do": {"hold": True}}]}) as models:
+        left = asyncio.run(asked(create_app(open_project(folder, (f"engine.url={models.url}", "vectors.kind=none", "engine.clock_scale=20")))))
+        until(lambda: all(request.cancelled for request in models.requests("support")))
+
+    assert left == set()
+    assert models.requests("answer")
