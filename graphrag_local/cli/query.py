@@ -24,7 +24,7 @@ MODE = (
 def run(
     question: Annotated[str | None, typer.Argument(help="The question; may be left out with --replay.", show_default=False)] = None,
     directory: Project = HERE,
-    mode: Annotated[str, typer.Option(help=MODE)] = "global",
+    mode: Annotated[str | None, typer.Option(help=MODE, show_default="global; auto with --retrieve-only")] = None,
     level: Annotated[int | None, typer.Option(help="Community level of global and drift; 0 is the root (C0).", show_default="query.level")] = None,
     retrieve_only: Annotated[bool, typer.Option("--retrieve-only", help="Print the ranked records and call no model.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-k", min=1, help="Records to print with --retrieve-only.")] = 20,
@@ -73,8 +73,9 @@ def run(
     if history and (retrieve_only or no_model):
         raise UsageError("A conversation is read by a model, so --history goes with neither --no-model nor --retrieve-only.", hint="Leave it out.")
     if retrieve_only:
-        _print_hits(asyncio.run(run_retrieve(project, question, mode, level, limit)), as_json=as_json)
+        _print_hits(asyncio.run(run_retrieve(project, question, mode or "auto", level, limit)), as_json=as_json)
         return
+    mode = mode or "global"
     if no_model:
         _refuse({"--stream": stream}, "--no-model")
         briefing = asyncio.run(run_briefing(project, question, mode, level, lambda text: typer.echo(text, err=True)))

@@ -38,10 +38,12 @@ LETTERS = {"B": "basic", "L": "local", "D": "drift", "G": "global"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """Shares of a question, its words weighed by rarity: `named` in the graph, `known` to the collection, `held` by the best passage, and how much more
-    that is than in the tenth (`apart`). `length` counts the words that say what it is about; `names` are the entities it names."""
+    """Shares of a question, its words weighed by rarity: `named` in the graph, `about` what passages are about, `known` to the collection, `held` by the
+    best passage, and how much more that is than in the tenth (`apart`). `length` counts the words that say what it is about; `names` are the entities
+    it names."""
 
     named: float
+    about: float
     known: float
     held: float
     apart: float
@@ -55,6 +57,8 @@ class Signals:
         if self.held >= HELD:
             clear = self.apart >= APART and self.length > SHORT
             return "basic", clear, f"one passage holds {self.held:.0%} of the question, {self.apart:.0%} more than the tenth best"
+        if self.about >= NAMED:
+            return "basic", True, f"{self.about:.0%} of the question names what some passages are about"
         clear = self.held <= LOOSE and self.known >= KNOWN and self.length > SHORT
         return "global", clear, f"the question names nothing in the graph and no passage holds more than {self.held:.0%} of it"
 
@@ -66,7 +70,9 @@ async def signals(question: str, view: View, embedder: Embedder) -> Signals:
     rarity = [texts.rarity(word.key) for word in placed]
     named = named_entities(question, view)
     own = {word for owner, _ in named for surface in (view.entities[owner].name, *view.entities[owner].aliases) for word in words(surface)}
-    spans = {place for seed in links.seeds(placed, question) if named for place in range(seed.begin, seed.end)}
+    seeds = links.seeds(placed, question)
+    spans = {place for seed in seeds if named for place in range(seed.begin, seed.end)}
+    about = {place for seed in seeds if links.reaches[seed.phrase] for place in range(seed.begin, seed.end)}
     spans |= {place for place, word in enumerate(placed) if word.key in own}
     asked = {word: texts.rarity(word) for word in asked_for(question)}
     whole = math.fsum(asked.values()) or 1.0
@@ -74,6 +80,7 @@ async def signals(question: str, view: View, embedder: Embedder) -> Signals:
     held = sorted((_held(asked, view, owner) for owner, _ in ranked.hits), reverse=True) or [0.0]
     return Signals(
         named=round(math.fsum(rarity[place] for place in sorted(spans)) / (math.fsum(rarity) or 1.0), 4),
+        about=round(math.fsum(rarity[place] for place in sorted(about)) / (math.fsum(rarity) or 1.0), 4),
         known=round(math.fsum(weight for word, weight in asked.items() if texts.vocabulary.number(word) > 0) / whole, 4),
         held=round(held[0] / whole, 4),
         apart=round((held[0] - held[-1]) / whole, 4) if len(held) > 1 else round(held[0] / whole, 4),

@@ -9,10 +9,11 @@ import numpy as np
 from graphrag_local.query.arrays import Arrays, Flags, Lists, Rows, above
 from graphrag_local.query.lexicon import Found, Names, ReadNames, ReadTexts
 from graphrag_local.query.linking import Links, Rules, shorter
+from graphrag_local.query.opening import also_called, defines, heads, sections, title_lines
 from graphrag_local.query.spelling import Spellings, beginning, begun_alike, inflections
 from graphrag_local.query.view import View
 from graphrag_local.records import Chunk, Entity
-from graphrag_local.text import INSIDE, also_called, defines, heads, phrases, placed_words, sentences
+from graphrag_local.text import INSIDE, PlacedWord, phrases, placed_words, sentences
 
 SHORT = 3  # a document of at most so many chunks is about its subject in all of them, a longer one where the question says
 BY_TITLE, BY_PART, BY_HEAD = 1.0, 0.5, 0.9
@@ -82,28 +83,47 @@ class Tying:
                 targets = {~(len(self.chunks_of) - 1): 1.0}
             else:
                 targets = {number: 1.0 / (1 + place / 2) for place, number in enumerate(numbers)}
-            if self.rules.titles:
-                for words, weight in titles(view.title(owner)):
-                    self._add_about(words, targets, weight)
-            if self.rules.heads:
-                for words, weight in self._heads(own):
-                    self._add_about(words, targets, weight)
+            named = [*titles(view.title(owner))] if self.rules.titles else []
+            named += self._opening(own[0].text, short=len(own) <= SHORT)
+            for words, weight in named:
+                self._add_about(words, targets, weight)
+            self._sections(own, [words for words, _ in named])
 
-    def _heads(self, own: Sequence[Chunk]) -> Iterator[tuple[list[str], float]]:
-        text = own[0].text
-        begin, end = next(iter(sentences(text[:2000])), (0, 0))
-        sentence = text[begin:end]
+    def _sections(self, own: Sequence[Chunk], whole: Sequence[list[str]]) -> None:
+        """What the parts of a document are about, where each has a title; one that comes again is no title (who speaks)."""
+        found: dict[tuple[str, ...], dict[tuple[int, int], float]] = defaultdict(dict)
+        for chunk in own:
+            for begin in sections(chunk.text):
+                for words, weight in self._opening(chunk.text[begin:], short=False):
+                    if words not in whole:
+                        found[tuple(words)][self.texts.number_of[chunk.id], begin] = weight
+        for name, places in found.items():
+            if len(places) == 1:
+                self._add_about(name, {number: 1.0 for number, _ in places}, *places.values())
+
+    def _opening(self, text: str, *, short: bool) -> Iterator[tuple[list[str], float]]:
+        """The names that a text begins with, as its title and as the subject of its first sentence."""
+        lines, start = title_lines(text)
+        for line in lines if self.rules.titles else ():
+            if self._names_something(placed_words(line)):
+                for written, weight in titles(line):
+                    yield written, weight * BY_HEAD
+        text = text[start : start + 2000]
+        begin, end = next(iter(sentences(text)), (0, 0))
+        sentence = text[begin:end] if self.rules.heads else ""
         for a, b in heads(sentence):
             words = placed_words(sentence[a:b])
-            if words[0].key in self.texts and not any(word.capital for word in words[1:]):
-                continue  # "In the morning", "He"
-            if len(own) <= SHORT or defines(sentence, b):
+            if self._names_something(words) and (short or defines(sentence, b)):
                 yield [word.key for word in words], BY_HEAD
-        if len(own) <= SHORT:
+        if short:
             for a, b in also_called(sentence):
                 words = placed_words(sentence[a:b])
                 if len(words) > 1 or self.texts.rarity(words[0].key) > RARE:
                     yield [word.key for word in words], BY_PART
+
+    def _names_something(self, words: Sequence[PlacedWord]) -> bool:
+        """Not "In the morning", "He"."""
+        return words[0].key not in self.texts or any(word.capital for word in words[1:])
 
     def _add_about(self, words: Iterable[str], targets: dict[int, float], weight: float) -> None:
         key = self.names.bare(words)

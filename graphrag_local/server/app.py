@@ -42,7 +42,7 @@ class Sought(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     question: str = Field(min_length=1, max_length=200_000)
-    mode: str = "global"
+    mode: str = "auto"
     level: int | None = Field(default=None, ge=0)
     k: int = Field(default=20, ge=1, le=1000)
 

@@ -81,6 +81,15 @@ def test_retrieve_only_calls_no_model(town, server):
     assert float(table.splitlines()[1].split()[-1]) > 0
 
 
+def test_retrieve_only_takes_the_mode_that_a_question_is_for(town):
+    """Without `--mode` a question with a name has passages and what is around it, as with `--mode auto`, and not the reports of the whole."""
+    line = f"graphrag-local query 'Who asked for Tallow Bridge?' {town} --retrieve-only --json"
+    hits = sh(line).json
+
+    assert hits == sh(f"{line} --mode auto").json
+    assert hits[0]["kind"] == "chunk"
+
+
 @pytest.mark.parametrize("mode", ["global", "source"])
 def test_a_question_the_collection_does_not_answer_is_declined(town, mode):
     """Where no window is likelier to help than one without content, nothing is invented: a sentence says so, the notes say why, and the exit code is 0."""

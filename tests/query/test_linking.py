@@ -4,10 +4,11 @@ import pytest
 
 from graphrag_local import ids
 from graphrag_local.query.linking import ALL, Rules, shorter
+from graphrag_local.query.opening import also_called, defines, heads
 from graphrag_local.query.tying import tied, titles
 from graphrag_local.query.view import view_of
 from graphrag_local.records import Chunk, Document, Entity, Span
-from graphrag_local.text import also_called, defines, heads, name_key, phrases, placed_words
+from graphrag_local.text import name_key, phrases, placed_words
 from tests.query.world import MemoryIndex
 
 LATIN = {

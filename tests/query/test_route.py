@@ -71,6 +71,18 @@ def test_a_question_that_one_passage_holds_is_basic():
     assert any("one passage holds" in note for note in done.notes)
 
 
+@pytest.mark.parametrize("embedder", [WordEmbedder(), NoEmbedder()])
+def test_a_question_that_names_what_a_passage_is_about_is_basic(embedder):
+    """A title that is no entity of the graph decides too, though no passage holds much of the question."""
+    history = []
+    index = text_index(**BOARD, bridge="Tallow Bridge\n\nBuilt of oak and paid for by the town.", dock="Kettle Dock\n\nBuilt of larch before the war.")
+    done = auto(index, question="Whose grandmother inherited more money: Tallow Bridge's architect's or Kettle Dock's?", history=history, embedder=embedder)
+
+    assert done.mode == "basic"
+    assert choices(history) == []
+    assert any("names what some passages are about" in note for note in done.notes)
+
+
 def test_a_question_whose_words_are_everywhere_is_about_the_whole():
     """Words that the collection knows but no passage has together: `global` where there is a graph, `lazy` where no model wrote its reports, else the text itself,
     without a call."""
