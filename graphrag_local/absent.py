@@ -1,17 +1,18 @@
 """The model side of an index without its model: it counts as that does, replays what the ledger holds, and asks nobody."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from graphrag_local.engine.base import EmbedderCard, Model, ModelCard, Reply, Request
+from graphrag_local.engine.base import Embedder, EmbedderCard, Model, ModelCard, Reply, Request
 from graphrag_local.engine.ledgered import Ledgered, Meter
 from graphrag_local.engine.nobody import Nobody, no_model
-from graphrag_local.errors import EngineHung, IndexMismatch
+from graphrag_local.errors import EngineHung, IndexMismatch, MissingExtra, ModelMissing
 from graphrag_local.project import ProjectFolder
 from graphrag_local.store.ledger import Ledger
 from graphrag_local.tokens import estimate_of
-from graphrag_local.wiring import ModelSide, open_embedder_of, tokenizer_of
+from graphrag_local.wiring import ModelSide, open_embedder_of, open_no_model, tokenizer_of
 
 WAITS = "no model was asked (--without-model); the next `index` asks it"
 
@@ -30,18 +31,24 @@ def model_that_made(about: Mapping[str, Any]) -> Model:
     return Model(generate=Nobody().generate, card=card, counter=count, temperature=models["temperature"], seed=models["seed"])
 
 
-def open_without_model(project: ProjectFolder, ledger: Ledger, about: Mapping[str, Any], say: Callable[[str], None]) -> ModelSide:
+async def open_without_model(project: ProjectFolder, ledger: Ledger, about: Mapping[str, Any], say: Callable[[str], None]) -> ModelSide:
     """The model side that made an index (`about` of its manifest), of which only the replies in the ledger are left: any other request hangs.
 
     The embedder is the one that made the vectors, where it is in this process; else only vectors in the ledger are to be had. Raises as `model_that_made`.
     """
+    card = EmbedderCard.of(about["models"])
+    kept: Embedder = _KeptVectors(card)
+    with contextlib.suppress(ModelMissing, MissingExtra):
+        embedder = open_embedder_of(about["models"], project, lambda _: None)
+        kept = embedder if embedder.card.same_as(card) else kept
+    embeds = not isinstance(kept, _KeptVectors)
+    if project.settings.extraction.method == "fast":
+        return replace(await open_no_model(project, ledger, say, kept), embeds=embeds)
     meter, made = Meter(), model_that_made(about)
     say("No model is asked: what needs one waits for the next `index`.")
     ledgered = Ledgered(_Unheard(made.card), ledger, meter=meter)
     model = replace(made, generate=ledgered.generate, recall=ledgered.recall)
-    embedder, card = open_embedder_of(about["models"], project, lambda _: None), EmbedderCard.of(about["models"])
-    kept = embedder if embedder.card.same_as(card) else _KeptVectors(card)
-    return ModelSide(model=model, embedder=kept, ledgered=ledgered, meter=meter, kind="none")
+    return ModelSide(model=model, embedder=kept, ledgered=ledgered, meter=meter, kind="none", embeds=embeds)
 
 
 class _Unheard:

@@ -122,7 +122,8 @@ def refuse_unasked(before: Mapping[str, Any], now: Mapping[str, Any], counts: Ma
     if (was := _method(before)) != (is_ := _method(now)):
         raise NotConfirmed(
             f"The index was made by extraction.method {was!r}, now it is {is_!r}. {_BY_METHOD[is_].format(**{'chunks': 0, 'reports': 0} | dict(counts))}",
-            hint="If that is meant, run again with --yes; else set it back. Documents and chunks stay, and the index answers as it is until it is done.",
+            hint=f"If that is meant, run again with --yes; else set it back (--set extraction.method={was}, or in graphrag.toml). Documents and chunks stay, "
+            "and the index answers as it is until it is done.",
         )
     differs = _differences(before, now)
     redone = [text for starts, text in _REDONE if any(line.startswith(starts) for line in differs)]

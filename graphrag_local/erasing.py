@@ -7,7 +7,7 @@ The generations that hold the documents go last: from them alone it may be known
 import asyncio
 import contextlib
 import dataclasses
-import json
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,20 +18,26 @@ from graphrag_local.documents.stage import read_collection
 from graphrag_local.errors import GraphragError, IndexCorrupt, IndexMismatch, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.records import Chunk, Document, Entity, Mention, Relationship
+from graphrag_local.store import derived
 from graphrag_local.store.distinctive import distinctive
-from graphrag_local.store.files import make_folder, replace_file, storage
+from graphrag_local.store.files import storage
 from graphrag_local.store.forgotten import Forgotten, Unfinished, begin, finish, read_forgotten, remember, unfinished
-from graphrag_local.store.generations import collect, discard, generation_ids, open_generation
+from graphrag_local.store.generations import collect, discard, folder_of, generation_ids, open_generation
 from graphrag_local.store.lance import Tables
 from graphrag_local.store.ledger import Ledger
+from graphrag_local.store.listing import readers
 from graphrag_local.store.lock import BuildLock
+from graphrag_local.store.manifest import read_manifest
 from graphrag_local.store.reading import snapshot_of
+from graphrag_local.store.receipts import keep, sealed
 from graphrag_local.store.scan import Found, scan, scan_around
 from graphrag_local.store.snapshot import Snapshot
 from graphrag_local.store.tables import TABLES
 from graphrag_local.store.traces import remove_traces
 
-LOOK_S, LOOKS = 0.2, 20  # four seconds in all, several times what a running service takes to notice a new generation
+LOOK_S = 0.2
+WAIT_S = 15.0  # for who reads a generation that is to go: many times what a running service takes to go on to the new one, and longer than most questions
+Say = Callable[[str], None]
 RECORDS = tuple(name for name in TABLES if name not in {"failures", "anchor_communities", "anchor_edges"})
 NAMING = {"paths", "still_in_input", "found", "elsewhere", "not_searched"}  # of a receipt, what tells names of files
 
@@ -41,7 +47,8 @@ class Receipt:
     """What a `forget` did. `removed` and `rewritten` are ids by table; `found` is where words of the documents still are, `elsewhere` outside the index,
     where `not_searched` was left aside. `rows_left` and `links_left` count what still names them in tables and in the ledger; `failures` is how much of
     the new generation could not be made. `waiting` are, where no model was asked, the ids by table of what waits for one: descriptions that are joined
-    and not summarised, records without a vector, communities whose report was dropped.
+    and not summarised, records without a vector, communities whose report was dropped. `generations_kept` hold the documents still; of those
+    `generations_read` were to go, but somebody read them for longer than was waited, and `to_do` says what is left to be done about that.
     """
 
     documents: tuple[str, ...]
@@ -56,6 +63,8 @@ class Receipt:
     traces_removed: int
     generations_removed: tuple[str, ...]
     generations_kept: tuple[str, ...]
+    generations_read: tuple[str, ...]
+    to_do: str
     rows_left: int
     links_left: int
     strings_sought: int
@@ -69,12 +78,12 @@ class Receipt:
     @property
     def clean(self) -> bool:
         """Whether nothing of the documents is left in the index, but for generations that were to stay."""
-        return not (self.found or self.rows_left or self.links_left)
+        return not (self.found or self.rows_left or self.links_left or self.generations_read)
 
     def to_json(self, *, names: bool = True) -> dict[str, Any]:
-        """The receipt; without names it can stay in the index."""
+        """The receipt under its checksum (see `store.receipts`); without names it can stay in the index."""
         content = dataclasses.asdict(self) | {"clean": self.clean}
-        return content if names else {key: value for key, value in content.items() if key not in NAMING}
+        return sealed(content if names else {key: value for key, value in content.items() if key not in NAMING})
 
 
 @dataclass(slots=True)
@@ -157,8 +166,8 @@ class Work:
         hashes = self.target.hashes
         remember(lock, [Forgotten(document=id_, texts=tuple(sorted(hashes.get(id_, ()))), at=self.noted.at) for id_ in self.noted.documents])
 
-    async def finish(self, project: ProjectFolder, lock: BuildLock, made: Made) -> Receipt:
-        """Do what is left to do once the new generation is published; a generation that somebody reads is named, and left to the next run."""
+    async def finish(self, project: ProjectFolder, lock: BuildLock, made: Made, say: Say) -> Receipt:
+        """Do what is left to do once the new generation is published; a generation that somebody reads is waited for, named, and left to the next run."""
         index, noted, target = project.index, self.noted, self.target
         documents = frozenset(noted.documents)
         before = _snapshot(index, noted.before)
@@ -175,15 +184,17 @@ class Work:
         staying = [id_ for id_ in generation_ids(index) if id_ not in {*going, made.generation}]
         sought = distinctive(target.texts, [*(one.text for one in made.snapshot.documents), *_others(index, staying, documents)])
         traces = remove_traces(index, documents, sought, set(generation_ids(index)) - target.held_by)
+        _drop_unsound(index, holders)
         found, elsewhere, not_searched = _found(project, sought, holders)
         proven = max(len(sought), noted.sought or 0)
         if not noted.keep_generations:
             if not found:
                 begin(lock, dataclasses.replace(noted, sought=proven))
-            await _discard(lock, holders)
+            await _discard(lock, holders, say)
         collect(lock, project.settings.keep_generations)
         here = generation_ids(index)
         kept = tuple(id_ for id_ in holders if id_ in here)
+        read = () if noted.keep_generations else kept
         rows, unread = rows_left(index, documents, kept)
         removed, rewritten = _compared(before, made.snapshot)
         receipt = Receipt(
@@ -199,6 +210,8 @@ class Work:
             traces_removed=traces,
             generations_removed=tuple(sorted(target.held_by.difference(here))),
             generations_kept=kept,
+            generations_read=read,
+            to_do=_to_do(index, read),
             rows_left=rows,
             links_left=len(links),
             strings_sought=proven,
@@ -209,7 +222,7 @@ class Work:
             failures=len(made.snapshot.failures),
             waiting=_waiting(before, made.snapshot) if made.without_model else {},
         )
-        _keep(index, receipt)
+        keep(index, f"{receipt.at.replace(':', '')}-{receipt.documents[0][:8]}", receipt.to_json(names=False))
         if noted.keep_generations or not kept:
             finish(lock)
         return receipt
@@ -224,13 +237,45 @@ def _snapshot(index: Path, id_: str) -> Snapshot | None:
         return None
 
 
-async def _discard(lock: BuildLock, ids: Sequence[str]) -> None:
+async def _discard(lock: BuildLock, ids: Sequence[str], say: Say) -> None:
     """Remove generations; those that are being read are waited for: a running service goes on to the new one by itself."""
-    for _ in range(LOOKS):
-        ids = discard(lock, ids).held
-        if not ids:
-            return
+    until = time.monotonic() + WAIT_S
+    held = discard(lock, ids).held
+    if held:
+        say(f"Generation {', '.join(held)} is to go and is being read by {_who(lock.index, held)}: waiting until it is let go of, {WAIT_S:g} s at most.")
+    while held and time.monotonic() < until:
         await asyncio.sleep(LOOK_S)
+        held = discard(lock, held).held
+
+
+def _who(index: Path, ids: Iterable[str]) -> str:
+    """Who reads these generations, as far as the system tells."""
+    processes = sorted({process for id_ in ids for process in readers(folder_of(index, id_))})
+    return f"process {', '.join(map(str, processes))}" if processes else "another process"
+
+
+def _to_do(index: Path, read: Sequence[str]) -> str:
+    """What is to be done about generations that are still read, "" where there are none."""
+    if not read:
+        return ""
+    reader = _who(index, read)
+    return (
+        f"{reader[0].upper()}{reader[1:]} still reads generation {', '.join(read)}, which holds the documents: "
+        "end it, or let it finish, and run the same command again (the next `index` removes them, too)."
+    )
+
+
+def _drop_unsound(index: Path, aside: Collection[str]) -> None:
+    """Remove what is derived from tables and damaged or half written, but in generations that are `aside`: nothing is known of it, and the next question
+    makes it anew."""
+    for id_ in (id_ for id_ in generation_ids(index) if id_ not in aside):
+        folder = folder_of(index, id_)
+        with contextlib.suppress(IndexCorrupt, IndexMismatch), storage(folder):
+            tables = read_manifest(folder).tables
+            derived.clear(folder)
+            for path in sorted((folder / derived.FOLDER).glob(f"*{derived.SUFFIX}")):
+                if derived.problem_of(path, tables, {}):
+                    path.unlink(missing_ok=True)
 
 
 def rows_left(index: Path, documents: Collection[str], kept: Sequence[str]) -> tuple[int, list[str]]:
@@ -340,11 +385,3 @@ def _told(row: Any) -> Any:
     if isinstance(row, Entity):
         return dataclasses.replace(row, degree=0, pagerank=0.0)
     return dataclasses.replace(row, combined_degree=0) if isinstance(row, Relationship) else row
-
-
-def _keep(index: Path, receipt: Receipt) -> None:
-    """Keep the receipt in the index, by ids alone."""
-    path = index / "receipts" / f"{receipt.at.replace(':', '')}-{receipt.documents[0][:8]}.json"
-    with storage(path):
-        make_folder(path.parent)
-        replace_file(path, json.dumps(receipt.to_json(names=False), indent=1).encode() + b"\n")

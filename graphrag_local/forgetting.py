@@ -5,29 +5,35 @@ without them is built and published; then `erasing` removes what is left of them
 by the same command again, or by the next `index`.
 """
 
+import contextlib
 import difflib
-from collections.abc import Collection, Sequence
+import os
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from graphrag_local.changes import file_of
 from graphrag_local.documents.formats import kind_of
+from graphrag_local.documents.scan import matches
 from graphrag_local.erasing import Receipt as Receipt
 from graphrag_local.erasing import Target, Work, in_input
 from graphrag_local.errors import EngineError, GraphragError, IndexCorrupt, IndexMismatch, IndexMissing, UsageError
 from graphrag_local.ids import document_id
 from graphrag_local.indexing import MakeProgress, Order, index_locked, what_was_made
 from graphrag_local.project import ProjectFolder
-from graphrag_local.records import Document
+from graphrag_local.records import Document, Usage
 from graphrag_local.store.forgotten import Unfinished, begin, bring_back, finish, read_forgotten, unfinished
-from graphrag_local.store.generations import open_current
+from graphrag_local.store.generations import generation_ids, open_current, open_generation
+from graphrag_local.store.lance import Tables
 from graphrag_local.store.ledger import Ledger
 from graphrag_local.store.lock import BuildLock
 
 LISTED = 12
 MARKED = "The documents are marked: every run from now on leaves them out, and the next `index` or the same command finishes their removal."
 AWAY = " Or take them out at once, without the model: the same command with --without-model."
+NO_NAMES = "What is forgotten and is nowhere any more is known by its whole path alone: the list of it holds no names."
 WITH_RECORDS = {"csv", "tsv", "json", "jsonl"}  # kinds of files that come apart into one document per record
 
 
@@ -35,7 +41,7 @@ async def run_forget(
     project: ProjectFolder, names: Sequence[str], make: MakeProgress, *, keep_generations: bool = False, yes: bool = False, allow_empty: bool = False,
     without_model: bool = False,
 ) -> Receipt:  # fmt: skip
-    """Forget documents by path (a table file or a folder stands for all in it). Raises UsageError for what is known nowhere.
+    """Forget documents by path (a table file or a folder stands for all in it, a glob for all that it fits). Raises UsageError for what is known nowhere.
 
     `keep_generations` leaves older generations that hold them in place; the receipt names these. `yes` and `allow_empty` are those of `index`:
     what else has changed meanwhile is brought up to date, too, and what an earlier `forget` left undone is done with this one. `without_model` changes nothing
@@ -43,7 +49,9 @@ async def run_forget(
     """
     if without_model and yes:
         raise UsageError("--yes and --without-model exclude each other.", hint="Changed settings are redone with a model: leave one of them out.")
+    _refuse_where_nothing_is(project)
     with BuildLock(project.index) as lock:
+        project = project if yes else _made_as_it_is(project)
         work = _begun(project, lock, names, keep_generations=keep_generations)
         try:
             indexed = await index_locked(project, lock, make, Order(allow_empty=allow_empty, yes=yes, whole=True, without_model=without_model))
@@ -51,17 +59,37 @@ async def run_forget(
             away = isinstance(error, EngineError) and not without_model
             error.hint = f"{error.hint} {MARKED}{AWAY if away else ''}".strip()
             raise
-        return await work.finish(project, lock, what_was_made(indexed))
+        with make(Usage, lambda *_, **__: None) as shown:
+            return await work.finish(project, lock, what_was_made(indexed), shown.say)
+
+
+def _refuse_where_nothing_is(project: ProjectFolder) -> None:
+    """Raise IndexMissing where there is neither an index nor a collection, before anything is written there."""
+    if not (project.index / "ledger.sqlite").exists() and not project.input_root.is_dir():
+        raise IndexMissing(
+            f"There is no index in {project.index}.", hint="Name the project after the documents, or with --project: graphrag-local forget DOC… --project DIR"
+        )
+
+
+def _made_as_it_is(project: ProjectFolder) -> ProjectFolder:
+    """The project with the method of its index where that was made without a model (`index --method fast`): to forget is no reason to have one read it all."""
+    with contextlib.suppress(IndexMissing, IndexCorrupt, IndexMismatch), open_current(project.index) as generation:
+        if generation.manifest.about["decisive"].get("extraction", {}).get("method") == "fast":
+            extraction = project.settings.extraction.model_copy(update={"method": "fast"})
+            return replace(project, settings=project.settings.model_copy(update={"extraction": extraction}))
+    return project
 
 
 def _begun(project: ProjectFolder, lock: BuildLock, names: Sequence[str], *, keep_generations: bool) -> Work:
     """Look for the documents, note what is to be done, and put them on the list."""
     left = unfinished(project.index)
     documents, files = in_input(project)
-    wanted = _Wanted(project, names, files, left.documents if left else ())
-    target = Target.of(project, wanted.takes, documents)
-    unseen = wanted.unseen(project.index)
-    target.paths |= unseen
+    with Ledger.open(project.index / "ledger.sqlite") as ledger:
+        listed = ledger.documents() | {entry.document for entry in read_forgotten(project.index)}
+    meant = _meant(project, names, [*documents, *_indexed(project.index)], files, listed, "There is no document {!r} in the index or in the input folder.")
+    wanted = {*meant, *(left.documents if left else ())}
+    target = Target.of(project, lambda document: document.id in wanted, documents)
+    target.paths |= meant
     before, digest = _current(project.index)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ids = tuple(sorted({*target.paths, *(left.documents if left else ())}))
@@ -75,14 +103,25 @@ def _begun(project: ProjectFolder, lock: BuildLock, names: Sequence[str], *, kee
     return work
 
 
-def run_bring_back(project: ProjectFolder, names: Sequence[str]) -> int:
-    """Take documents off the list of what is left out; the next `index` reads them again. Returns how many were on it."""
+def run_bring_back(project: ProjectFolder, names: Sequence[str]) -> dict[str, bool]:
+    """Take documents off the list of what is left out; they are named as for `run_forget`, and the next `index` reads them again.
+
+    The list knows no names: what a folder, table or glob stands for shows in the input folder and in the generations that are left. Returns the paths,
+    and whether there is such a document in the input folder now. Raises UsageError for a name that stands for nothing that is forgotten.
+    """
+    _refuse_where_nothing_is(project)
     with BuildLock(project.index) as lock:
-        ids = {document_id(name) for name in names}
-        if left := unfinished(project.index):
-            others = tuple(id_ for id_ in left.documents if id_ not in ids)
+        left = unfinished(project.index)
+        listed = {entry.document for entry in read_forgotten(project.index)} | set(left.documents if left else ())
+        documents, files = in_input(project)
+        known = [document for document in (*documents, *_indexed(project.index)) if document.id in listed]
+        meant = _meant(project, names, known, files, listed, "Nothing that is forgotten fits {!r}.")
+        if left:
+            others = tuple(id_ for id_ in left.documents if id_ not in meant)
             begin(lock, replace(left, documents=others)) if others else finish(lock)
-        return bring_back(lock, ids)
+        bring_back(lock, meant.keys())
+        there = {document.id for document in documents}
+        return {path: id_ in there for id_, path in sorted(meant.items(), key=lambda one: one[1])}
 
 
 def _current(index: Path) -> tuple[str, str]:
@@ -94,48 +133,74 @@ def _current(index: Path) -> tuple[str, str]:
         return "", ""
 
 
-class _Wanted:
-    """Which documents are meant: by these names, or by an id that was meant before."""
+def _indexed(index: Path) -> list[Document]:
+    """The documents of all generations that can be read, one that several have several times."""
+    found: list[Document] = []
+    for id_ in generation_ids(index):
+        with contextlib.suppress(IndexCorrupt, IndexMismatch), open_generation(index, id_) as generation:
+            found += Tables.of(generation).records(Document)
+    return found
 
-    def __init__(self, project: ProjectFolder, names: Sequence[str], files: Collection[str], ids: Collection[str]) -> None:
-        self._names = [_relative(project, name) for name in names]
-        self._files, self._ids = frozenset(files), frozenset(ids)
-        self._seen: set[str] = set()
-        self._others: set[str] = set()
 
-    def takes(self, document: Document) -> bool:
-        """Whether a document is one of those: by its path, as a record of that file, or below that folder."""
-        path = document.path
-        hits = [name for name in self._names if path == name or self._is_record(document, name) or path.startswith(f"{name.rstrip('/')}/")]
-        self._seen.update(hits)
+def _meant(
+    project: ProjectFolder, names: Sequence[str], documents: Iterable[Document], files: Collection[str], listed: Collection[str], missing: str
+) -> dict[str, str]:
+    """Paths of the documents that these names stand for, by id. What is no document may still be an id that is `listed`; else it is a mistake.
+
+    A name is that of a document, of the table whose records they are or of the folder that they are in, else a path of this machine that leads to one
+    in the input folder, else a glob as in `documents.exclude`. `missing` is what to say of one that stands for nothing.
+    """
+    by_path = {document.path: document for document in documents}
+    found: dict[str, str] = {}
+    for name in names:
+        hits: Mapping[str, str] = {}
+        ways = tuple(dict.fromkeys(way for way in (_plain(name), _inside(project, Path(name)), _inside(project, project.folder / name)) if name and way))
+        for way in ways:
+            hits = hits or {document.id: path for path, document in by_path.items() if _is_of(document, way, files)}
+        if not hits and any(sign in name for sign in "*?"):
+            hits = {document.id: path for path, document in by_path.items() if _fits(document, _plain(name), files)}
         if not hits:
-            self._others.add(path)
-        return bool(hits) or document.id in self._ids
-
-    def _is_record(self, document: Document, name: str) -> bool:
-        """Whether a document is a record of that file; names of files may hold a `#` too, and only tables have records."""
-        is_there = file_of(document.path, self._files) or name  # of a file that is gone its name has to do
-        return document.path.startswith(f"{name}#") and is_there == name and document.format in WITH_RECORDS and document.format == kind_of(name)
-
-    def unseen(self, index: Path) -> dict[str, str]:
-        """Names (by id) that are in no generation and not in the input, but in the ledger or on the list; else they are mistakes."""
-        found = {}
-        with Ledger.open(index / "ledger.sqlite") as ledger:
-            known = ledger.documents() | {entry.document for entry in read_forgotten(index)}
-        for name in self._names:
-            if name in self._seen:
-                continue
-            if document_id(name) not in known:
-                near = difflib.get_close_matches(name, sorted(self._others), n=LISTED, cutoff=0.5)
-                hint = f"Did you mean {', '.join(near)}?" if near else "`graphrag-local show document PATH` opens a document by its path."
-                raise UsageError(f"There is no document {name!r} in the index.", hint=hint)
-            found[document_id(name)] = name
-        return found
+            hits = {document_id(way): way for way in ways if document_id(way) in listed}
+        if not hits:
+            raise UsageError(missing.format(name), hint=_near(_plain(name), by_path))
+        found |= hits
+    return found
 
 
-def _relative(project: ProjectFolder, name: str) -> str:
-    """The path of a document as the index has it; a path of this machine that leads into the input folder is one, too."""
-    path = Path(name)
-    if path.is_absolute() and path.is_relative_to(project.input_root):
-        return path.relative_to(project.input_root).as_posix()
-    return name.removeprefix("./")
+def _near(name: str, paths: Collection[str]) -> str:
+    if near := difflib.get_close_matches(name, sorted(paths), n=LISTED, cutoff=0.5):
+        return f"Did you mean {', '.join(near)}?"
+    some = ", ".join(sorted(paths)[:LISTED]) + (", …" if len(paths) > LISTED else "")
+    return f"Paths are relative to the input folder. {f'There are: {some}.' if paths else NO_NAMES}"
+
+
+def _is_of(document: Document, name: str, files: Collection[str]) -> bool:
+    """Whether a document has that name, is a record of that file, or is below that folder."""
+    return name in (document.path, _file(document, files)) or document.path.startswith(f"{name}/")
+
+
+def _fits(document: Document, glob: str, files: Collection[str]) -> bool:
+    return matches((glob,), document.path) or matches((glob,), _file(document, files))
+
+
+def _file(document: Document, files: Collection[str]) -> str:
+    """The file that a document is or is a record of; names of files may hold a `#` too, and only tables have records."""
+    path = document.path
+    if document.format not in WITH_RECORDS:
+        return path
+    if is_there := file_of(path, files):
+        return is_there
+    parts = path.split("#")  # of a file that is gone its name has to do
+    return next((name for n in range(1, len(parts)) if kind_of(name := "#".join(parts[:n])) == document.format), path)
+
+
+def _plain(name: str) -> str:
+    """A path as the index has it, if it is relative to the input folder."""
+    return unicodedata.normalize("NFC", os.path.normpath(name)) if name else ""
+
+
+def _inside(project: ProjectFolder, path: Path) -> str:
+    """The path of a document, of a path of this machine that leads into the input folder; "" for what does not."""
+    root = project.input_root.resolve()
+    path = path.parent.resolve() / path.name  # what a link is called counts, not where it leads
+    return _plain(path.relative_to(root).as_posix()) if path.is_relative_to(root) and path != root else ""

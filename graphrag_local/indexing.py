@@ -22,7 +22,7 @@ from graphrag_local.pipeline import Built, Previous, Run, VectorCache, build, ga
 from graphrag_local.project import ProjectFolder
 from graphrag_local.query.parts import PARTS
 from graphrag_local.records import Anchor, AnchorCommunity, AnchorEdge, Document, Failed, Report, Usage
-from graphrag_local.standing import Stand, digest_of_all, note, noted, stands
+from graphrag_local.standing import digest_of_all, stands
 from graphrag_local.store.forgotten import entities_of, hashes, read_forgotten, unfinished
 from graphrag_local.store.generations import Generation, collect, generation_ids, open_current, open_generation
 from graphrag_local.store.lance import Tables
@@ -30,6 +30,7 @@ from graphrag_local.store.ledger import Ledger
 from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.publish import counts_of, index_digest, publish
 from graphrag_local.store.runlog import RunLog
+from graphrag_local.store.stand import Stand, note, noted
 from graphrag_local.tokens import described
 from graphrag_local.wiring import ModelSide, open_model_side, open_no_model
 
@@ -110,7 +111,8 @@ async def run_index(project: ProjectFolder, progress: MakeProgress, order: Order
         indexed = await index_locked(project, lock, progress, replace(order, whole=order.whole or left is not None))
         if left is None:
             return indexed
-        receipt = await left.finish(project, lock, what_was_made(indexed))
+        with progress(Usage, lambda *_, **__: None) as shown:
+            receipt = await left.finish(project, lock, what_was_made(indexed), shown.say)
         return replace(indexed, receipt=receipt, kept_in=tuple(id_ for id_ in indexed.kept_in if id_ not in receipt.generations_removed))
 
 
@@ -164,10 +166,10 @@ async def _logged(project: ProjectFolder, lock: BuildLock, log: RunLog, make: Ma
 async def _open_side(project: ProjectFolder, ledger: Ledger, order: Order, say: Callable[[str], None], parent: Generation | None) -> ModelSide:
     if order.without_model and parent is None:
         raise IndexMissing("Without a model there must be an index that can be read.", hint="Run it again without --without-model.")
+    if order.without_model and parent is not None:
+        return await open_without_model(project, ledger, parent.manifest.about, say)
     if project.settings.extraction.method == "fast":
         return await open_no_model(project, ledger, say)
-    if order.without_model and parent is not None:
-        return open_without_model(project, ledger, parent.manifest.about, say)
     around = budgeted(order.budget) if order.budget is not None else order.around
     return await open_model_side(project, ledger, say, retry_failed=order.retry_failed, around=around)
 
@@ -222,7 +224,7 @@ class _Update:
             return None
         removed = collect(self.lock, project.settings.keep_generations)
         orphans, kept_in = orphans_of(project.index, parent.id, self.ledger, gathered.documents)
-        if orphans or self.ledger.verify():
+        if orphans or not self.ledger.is_sound():
             return None
         self._reclaim()
         built = unchanged(run, gathered, about, failures)
@@ -326,6 +328,7 @@ def run_of(
         renew="asked" if order.repartition else _age(project, parent),
         settle=order.settle,
         replayed_only=order.without_model,
+        embeds=side.embeds,
     )
 
 

@@ -42,7 +42,8 @@ class Run:
 
     `usage` gives what each purpose has cost so far, `replayed` and `wasted` the replies from the ledger and the tokens of unusable replies.
     `forgotten` holds ids of documents and hashes of texts that are left out for good; `renew` why the communities' anchor is to be renewed;
-    `settle` has every report written that can be. `replayed_only` says that only replies and vectors that are kept can be had: no report is wanted.
+    `settle` has every report written that can be. `replayed_only` says that only replies that are kept can be had: no report is wanted; without `embeds`
+    only kept vectors can be had.
     """
 
     settings: Settings
@@ -62,6 +63,7 @@ class Run:
     renew: str = ""
     settle: bool = False
     replayed_only: bool = False
+    embeds: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +246,7 @@ async def write_missing(run: Run, snapshot: Snapshot, only: set[str]) -> Built:
 async def _vectors(run: Run, snapshot: Snapshot) -> tuple[tuple[Vector, ...], list[Failed]]:
     """The vectors, and what has none for now, which is nothing unless the embedder is known to be away."""
     owners, settings = texts_of(snapshot.chunks, snapshot.entities, snapshot.reports), run.settings.vectors
-    left = without_vector(owners, run.embedder, run.cache, prefix=settings.text_prefix) if run.replayed_only else []
+    left = without_vector(owners, run.embedder, run.cache, prefix=settings.text_prefix) if not run.embeds else []
     vectors = await embed(
         [owner for owner in owners if owner not in left] if left else owners,
         run.embedder, run.cache, prefix=settings.text_prefix, batch=settings.batch, progress=run.progress,

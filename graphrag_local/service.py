@@ -23,11 +23,13 @@ from graphrag_local.store.generations import current_id
 from graphrag_local.store.reading import StoredIndex
 from graphrag_local.store.traces import drop_trace, write_trace
 from graphrag_local.store.traces import read_trace as read_trace
+from graphrag_local.store.turns import next_turn
 from graphrag_local.text import is_question
 from graphrag_local.wiring import ModelSide, open_embedder, open_embedder_of, open_model_side, tokenizer_of
 
 Say = Callable[[str], None]
 WITHOUT = "This index was made without a model, and `graphrag-local query --no-model` answers from it without one."
+ONE_WINDOW = ("basic", "local")  # modes that never go through several
 FOLLOW_S = 1.0
 CHECK_S = 3.0  # who asks whether the service is ready does not wait for a model to load
 
@@ -84,6 +86,12 @@ class Asker:
             self._side = await open_model_side(self._project, None, self._say)
         return self._side
 
+    def _next_turn(self) -> int:
+        """Which way this question goes through windows (see `mapreduce`): the other way than the last one."""
+        self._turn += 1
+        kept = next_turn(self._project.index)
+        return self._turn if kept is None else kept
+
     def _close_unused(self) -> None:
         for old in [old for old in self._retired if not self._users.get(old.generation)]:
             old.close()
@@ -99,20 +107,20 @@ class Asker:
         note = await self._write_what_is_missing(mode, level)
         index, side = await self._open()
         same_embedder(index.manifest, side.embedder, self._project.settings.vectors)
-        self._turn += 1
+        turn = self._next_turn() if mode not in ONE_WINDOW else 0
         prompts, settings = self._project.prompts, self._project.settings.query
         settings = settings.model_copy(update={"dynamic": dynamic or settings.dynamic})
         if trace:
             side, prompts = _watched(side, trace), trace.prompts(prompts)
             trace.about |= {
-                "question": question, "mode": mode, "level": level, "strict": strict, "turn": self._turn, "history": [asdict(turn) for turn in history],
+                "question": question, "mode": mode, "level": level, "strict": strict, "turn": turn, "history": [asdict(turn) for turn in history],
                 "settings": settings.model_dump(mode="json"), "generation": index.generation, "note": note, "answer": None,
             }  # fmt: skip
         began = time.monotonic()
         with self._using(index):
             answer = await ask(
                 question, index, side.model, side.embedder, prompts, settings,
-                mode=mode, level=level, turn=self._turn, strict=strict, entailment=side.entailment, reranker=side.reranker,
+                mode=mode, level=level, turn=turn, strict=strict, entailment=side.entailment, reranker=side.reranker,
                 history=history, listen=listen, trace=trace,
             )  # fmt: skip
             # What the asker waited for; the sum over calls, many of which run at once, says little.

@@ -1,14 +1,11 @@
 """Whether the published index is already what a build would make, so that a run over an unchanged collection leaves off after reading it.
 
 A build is a function of the documents, of what decides besides them (settings, prompts, models, how they count, the program and its libraries), of the
-replies and of the anchor. A whole run notes beside the index which generation it left current and what decided it; as long as both hold and the documents
-are the same, another would make the same, unless something waits: replies that failed for now, reports that are asked for, an anchor that is due.
+replies and of the anchor. A whole run notes beside the index which generation it left current and what decided it (`store.stand`); as long as both hold and
+the documents are the same, another would make the same, unless something waits: replies that failed for now, reports that are asked for, an anchor that is due.
 """
 
-import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import graphrag_local
@@ -16,37 +13,11 @@ from graphrag_local.collection import Gathered
 from graphrag_local.ids import fingerprint
 from graphrag_local.records import Document, Failed
 from graphrag_local.settings import Settings
-from graphrag_local.store.files import replace_file, storage
-
-FILE = "standing.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
-    """What a whole run left: the current generation, the digest of what decided it, and whether the anchor was due then (and nothing came of it)."""
-
-    generation: str
-    decided: str
-    aged: bool
 
 
 def digest_of_all(deciding: Mapping[str, Any], settings: Settings) -> str:
     """The digest of all that can change what a build makes of the same documents and replies; settings that only say when to work among it."""
     return fingerprint([graphrag_local.__version__, deciding, settings.model_dump(mode="json", include={"communities", "reports"})])
-
-
-def note(index: Path, stand: Stand) -> None:
-    """Write down what a whole run left. Raises StorageError."""
-    with storage(index / FILE):
-        replace_file(index / FILE, json.dumps(asdict(stand)).encode() + b"\n")
-
-
-def noted(index: Path) -> Stand | None:
-    """What the last whole run left; None where that is not known, which costs a whole run."""
-    try:
-        return Stand(**json.loads((index / FILE).read_bytes()))
-    except (OSError, ValueError, TypeError):
-        return None
 
 
 def stands(

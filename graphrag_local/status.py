@@ -9,6 +9,7 @@ from typing import Any
 from graphrag_local.errors import IndexCorrupt, IndexMismatch, IndexMissing, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.records import Document, Entity, Mention, Span
+from graphrag_local.store import forgotten
 from graphrag_local.store.lock import holder
 from graphrag_local.store.reading import StoredIndex
 from graphrag_local.store.runlog import last_run
@@ -24,13 +25,15 @@ SHORT = 60  # characters of a title among others
 def status_of(project: ProjectFolder, *, check: Callable[[Path], Verified] | None = None) -> dict[str, Any]:
     """The status object (architecture §7); `check` looks at all of the index (see `verify`, which is slow to load) and says what is wrong with it.
 
-    Of an unfinished run, `running` says how far it is while its process lives, `interrupted` how far it came.
+    Of an unfinished run, `running` says how far it is while its process lives, `interrupted` how far it came. `forgetting` is the number of documents
+    whose `forget` was begun and is not finished.
     """
     run = last_run(project.index)
     unfinished = {key: run[key] for key in ("stage", "done", "total")} if run and not run["ended"] else None
     builder = holder(project.index)
     running = {"pid": builder.pid, "started": builder.started, **(unfinished or {})} if builder and builder.alive else None
-    state = {"running": running, "interrupted": None if running else unfinished, **(check(project.index) if check else UNCHECKED)}
+    state: dict[str, Any] = {"running": running, "interrupted": None if running else unfinished, "forgetting": _forgetting(project.index)}
+    state |= check(project.index) if check else UNCHECKED
     try:
         index = StoredIndex.open(project.index)
     except IndexMissing:
@@ -62,6 +65,14 @@ def status_of(project: ProjectFolder, *, check: Callable[[Path], Verified] | Non
         }
     finally:
         index.close()
+
+
+def _forgetting(index: Path) -> int:
+    try:
+        begun = forgotten.unfinished(index)
+    except IndexCorrupt:  # a verification says so
+        return 0
+    return len(begun.documents) if begun else 0
 
 
 def _as_whole(logged: Any, published: dict[str, Any]) -> dict[str, Any]:

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from graphrag_local.engine.base import Embedder, EmbedderCard, Engine, Entailment, Model, Reranker
 from graphrag_local.engine.fetch import fetch
+from graphrag_local.engine.late import LateEmbedder, LateEngine
 from graphrag_local.engine.launch import VllmServer, detect_device
 from graphrag_local.engine.ledgered import Ledgered, Meter
-from graphrag_local.engine.models import Catalogue, ModelEntry, go_offline, model_card, models_folder
+from graphrag_local.engine.models import Catalogue, ModelEntry, embedder_card, entry_of, go_offline, model_card, models_folder, refuse_unfit
+from graphrag_local.engine.models import tokenizer_of as tokenizer_of
 from graphrag_local.engine.nobody import Nobody, how, no_model
 from graphrag_local.engine.patient import Patient
 from graphrag_local.engine.pipelines import find_pipeline
 from graphrag_local.engine.start import Start
-from graphrag_local.errors import EngineError, MissingExtra, ModelMissing, NoEngine, UsageError
+from graphrag_local.errors import EngineError, MissingExtra, NoEngine, UsageError
 from graphrag_local.project import ProjectFolder
 from graphrag_local.records import Outcome
 from graphrag_local.settings import Settings
@@ -52,6 +54,7 @@ class ModelSide:
     notices: tuple[str, ...] = ()
     entailment: Entailment | None = None
     reranker: Reranker | None = None
+    embeds: bool = True  # else only vectors that are kept are to be had
 
     async def alive(self) -> str:
         """ "ok", or why the model cannot answer now."""
@@ -169,7 +172,8 @@ async def open_model_side(
     meter = Meter()
     engine = Ledgered(around(raw) if around else raw, ledger, UNUSABLE if retry_failed else frozenset(), meter)
     try:
-        card = replace(engine.card, tiny=engine.card.tiny or _is_known_tiny(engine.card.name))
+        known = Catalogue.load().about(engine.card.name)
+        card = replace(engine.card, tiny=engine.card.tiny or (known is not None and known.tiny))
         model = Model(
             generate=engine.generate, card=card, counter=counter, temperature=settings.engine.temperature, seed=settings.engine.seed, recall=engine.recall,
         )  # fmt: skip
@@ -183,15 +187,17 @@ async def open_model_side(
     )  # fmt: skip
 
 
-async def open_no_model(project: ProjectFolder, ledger: Ledger | None, say: Say) -> ModelSide:
-    """The model side of a run that asks no model: an embedder, where one is at hand or set, and nobody to ask."""
-    engine, meter, tagger = Nobody(), Meter(), None
-    if pipeline := find_pipeline(project.settings.extraction.spacy):
+async def open_no_model(project: ProjectFolder, ledger: Ledger | None, say: Say, embedder: Embedder | None = None) -> ModelSide:
+    """The model side of a run that asks no model: an embedder (this one, else one that is at hand or set), and nobody to ask."""
+    engine, meter, tagger, settings = Nobody(), Meter(), None, project.settings
+    if pipeline := find_pipeline(settings.extraction.spacy):
         from graphrag_local.engine.spacy_tagger import SpacyTagger
 
         tagger = SpacyTagger(pipeline, say)
     say(how(tagger))
-    embedder = await open_embedder(project, say) if project.settings.vectors.kind == "server" or project.settings.vectors.url else open_local_embedder(project, say)
+    if embedder is None:
+        is_served = settings.vectors.kind == "server" or settings.vectors.url
+        embedder = await open_embedder(project, say) if is_served else open_local_embedder(project, say)
     return ModelSide(model=no_model(tagger), embedder=embedder, ledgered=Ledgered(engine, ledger, meter=meter), meter=meter, kind="none")
 
 
@@ -227,11 +233,6 @@ def on_ledger(side: ModelSide, ledger: Ledger, meter: Meter) -> ModelSide:
     return replace(side, model=replace(side.model, generate=engine.generate, recall=engine.recall), ledgered=engine, meter=meter)
 
 
-def _is_known_tiny(name: str) -> bool:
-    entry = Catalogue.load().about(name)
-    return entry is not None and entry.tiny
-
-
 def _for_questions(settings: Settings) -> Settings:
     engine = settings.engine
     return settings.model_copy(update={"engine": engine.model_copy(update={"patience_s": min(engine.patience_s, QUESTION_PATIENCE_S)})})
@@ -265,27 +266,23 @@ def own_counter(verdict: "Verdict") -> TokenCounter:
     return verdict.counter()
 
 
-def tokenizer_of(name: str, model: str) -> TokenCounter:
-    """The tokenizer of that name, by which a trace of this model was counted; ModelMissing where its files are not here."""
-    entry = Catalogue.load().require(model)
-    assert entry.folder is not None
-    counter = FileTokenizer(entry.folder)
-    if counter.name != name:
-        raise ModelMissing(f"Tokens were counted with the {name}, and here is the {counter.name}.", hint="Put that model's files into the models folder.")
-    return counter
-
-
 def _embedded(settings: Settings, say: Say) -> tuple[Engine, TokenCounter, tuple[str, ...]]:
     if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None:
         raise MissingExtra("No model server is configured, and a model in this process", "embedded", instead=USE_A_SERVER)
     entry = Catalogue.load().require(settings.engine.model or SMALL_MODEL)
-    assert entry.folder is not None
-    go_offline()
-    from graphrag_local.engine.embedded import EmbeddedEngine
-
+    folder = entry.folder
+    assert folder is not None
+    refuse_unfit(folder, "chat")
     card = model_card(entry, settings.engine)
+
+    def make() -> Engine:
+        go_offline()
+        from graphrag_local.engine.embedded import EmbeddedEngine
+
+        return EmbeddedEngine(folder, settings.engine, card)
+
     say(f"Model: {entry.name} in this process, on the CPU{'' if settings.engine.kind == 'embedded' else ' (no engine.url is set, no `serve` runs)'}")
-    return EmbeddedEngine(entry.folder, settings.engine, card), FileTokenizer(entry.folder), ()
+    return LateEngine(card, make), FileTokenizer(folder), ()
 
 
 # --- the embedder
@@ -317,21 +314,24 @@ async def open_embedder(project: ProjectFolder, say: Say, start: Start | None = 
 
 
 def _in_process(project: ProjectFolder, entry: ModelEntry | None) -> Embedder:
+    settings = project.settings.vectors
     if importlib.util.find_spec("sentence_transformers") is None:
         raise MissingExtra("An embedder in this process", "embedded")
-    return _local_embedder(project, entry or Catalogue.load().require(project.settings.vectors.model))
+    folder = (entry or Catalogue.load().require(settings.model)).folder
+    assert folder is not None
+    refuse_unfit(folder, "embedder")
+
+    def make() -> Embedder:
+        go_offline()
+        from graphrag_local.engine.embed_local import LocalEmbedder
+
+        return LocalEmbedder(folder, settings)
+
+    return LateEmbedder(embedder_card(entry_of(folder), settings), make)
 
 
 def _engine_url(project: ProjectFolder) -> str:
     return project.settings.engine.url or live_serve(project)
-
-
-def _local_embedder(project: ProjectFolder, entry: ModelEntry) -> Embedder:
-    go_offline()
-    from graphrag_local.engine.embed_local import LocalEmbedder
-
-    assert entry.folder is not None
-    return LocalEmbedder(entry.folder, project.settings.vectors)
 
 
 async def _server_embedder(project: ProjectFolder, url: str, start: Start) -> Embedder:

@@ -7,6 +7,7 @@ FOLDER holds passages.jsonl (title, text), questions.jsonl (question, gold_title
 programs (question, ground truth, retrieved titles). Nothing of it is copied. `--prose` names folders of text files.
 
     table   recall among the first 2, 5 and 8, and the share of questions that have all their passages among the first 8; with titles and without
+            ("as asked" is what `query --retrieve-only` prints without a mode)
     parts   the same with one part of the ranking left out
     harder  questions in small letters, and with one letter of one name exchanged
     prose   long texts: questions made of words of one sentence; the chunk that holds it must be among the first. The ranking must not lose any
@@ -40,11 +41,12 @@ from graphrag_local.engine.embed import NoEmbedder
 from graphrag_local.engine.models import models_folder
 from graphrag_local.flow import Silent
 from graphrag_local.project import open_project
+from graphrag_local.query.ask import retrieve
 from graphrag_local.query.linking import ALL, Rules
 from graphrag_local.query.retrieve import WordIndex, fused, links_of, nearest, rank_chunks
 from graphrag_local.query.view import View, view_of
 from graphrag_local.records import Chunk, Document, Entity, Mention
-from graphrag_local.settings import ChunksSettings, DocumentsSettings
+from graphrag_local.settings import ChunksSettings, DocumentsSettings, QuerySettings
 from graphrag_local.store.reading import StoredIndex
 from graphrag_local.text import is_question, name_key, placed_words, sentences, words
 from graphrag_local.wiring import open_embedder
@@ -152,6 +154,9 @@ Ranking = Callable[[str], list[str]]  # a question -> ids of chunks
 def rankings(index: Memory | StoredIndex, embedder: Kept, *, rules: Rules = ALL, only: str = "") -> dict[str, Ranking]:
     """The ways to rank that are compared."""
     view = view_of(index)
+    by_path: dict[str, list[Chunk]] = {}
+    for chunk in index.chunks():
+        by_path.setdefault(view.documents[chunk.document_id].path, []).append(chunk)
     by_words = WordIndex.of([(chunk.id, f"{view.title(chunk.document_id)} {chunk.text}") for chunk in view.chunks.values()])
 
     def vector(question: str) -> list[tuple[str, float]]:
@@ -163,13 +168,21 @@ def rankings(index: Memory | StoredIndex, embedder: Kept, *, rules: Rules = ALL,
     def linked(question: str) -> list[str]:
         return of(asyncio.run(rank_chunks(question, view, embedder, max(FIRST), rules)).hits)
 
+    def as_asked(question: str) -> list[str]:
+        """What `query --retrieve-only` prints: of records of other kinds the chunk in which they open."""
+        hits = asyncio.run(retrieve(question, index, embedder, QuerySettings(), "auto", None, max(FIRST)))
+        return [next(chunk.id for chunk in by_path[hit.document] if chunk.start <= hit.start < chunk.end) for hit in hits]
+
     known: dict[str, Ranking] = {
         "BM25": lambda question: of(by_words.best(question, DEPTH)),
         "vector": lambda question: of(vector(question)),
         "fused": lambda question: of(fused(vector(question), by_words.best(question, DEPTH))),
         "linked": linked,
+        "as asked": as_asked,
     }
-    return {name: ranking for name, ranking in known.items() if only in ("", name) and (name != "vector" or embedder.card.dimension)}
+    left_out = {"vector"} if not embedder.card.dimension else set()
+    left_out |= {"as asked"} if isinstance(index, Memory) else set()  # that has no communities
+    return {name: ranking for name, ranking in known.items() if only in ("", name) and name not in left_out}
 
 
 def measured(asked: Sequence[Asked], ranking: Ranking, name_of: Callable[[str], str]) -> tuple[list[list[float]], float]:

@@ -4,6 +4,12 @@ set -euo pipefail
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
+# Nothing that a package registry for Python has brings the library itself, and this script installs no system packages unasked.
+say_what_is_skipped() {
+    .venv/bin/python -c 'import mfusepy' 2>/dev/null ||
+        echo "The tests that cut the power of a disk (tests/crash/test_cuts.py) will be skipped: libfuse is missing. To run them: apt-get install fuse3 (Debian, Ubuntu), dnf install fuse3-libs (Fedora)."
+}
+
 ensure_environment() {
     local want=$1 python=${PYTHON:-python3} stamp
     if [ ! -x .venv/bin/python ]; then
@@ -27,6 +33,7 @@ ensure_environment() {
         .venv/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec >/dev/null 2>&1 || true
         say "Installing graphrag-local with its development tools"
         .venv/bin/python -m pip install --quiet -e '.[embedded,dev]'
+        say_what_is_skipped
     else
         say "Installing graphrag-local ($want)"
         .venv/bin/python -m pip install --quiet -e ".[$want]"

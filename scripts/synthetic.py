@@ -2,12 +2,16 @@
 
 Topics have their own people, places, bodies and events, a few of them met again and again and most of them hardly ever (Zipf's law); some
 stand in many topics, some in one document only, and longer names are shortened now and then. Nothing here means anything.
+
+The author is faithful: what it says of a name or a pair, with what strength, and whether it notices them at all is decided by the names and by the
+sentence that it cites, and not by the place of either. What an edit does not touch is told as before, as by a model that samples without chance;
+but replies have a fixed number of records, so that what is gone makes room for another one.
 """
 
 import random
 import re
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from zlib import crc32
 
@@ -156,24 +160,34 @@ def _extraction(text: str) -> str:
     # What is noticed is a matter of the name and not of its place, so that an edit does not make a reader think again about all the rest.
     noticed = sorted(cited, key=lambda name: crc32(name.encode()))[:more]
     cited = {name: cited[name] for name in (*(one for one in cited if one in noticed[:few]), *(one for one in cited if one in noticed[few:]))}
-    pairs = {pair: at for pair, at in pairs.items() if pair[0] in cited and pair[1] in cited}
     place = {name: number for number, name in enumerate(cited, 1)}
     entities = [f"{n}\t{name}\t{_kind(name)}\t{at}\t{_described(line)}\n" for n, (name, (at, line)) in enumerate(cited.items(), 1)]
-    for apart in range(1, few):  # after those that share a sentence those that stand near each other, until there are enough
-        for pair in zip(list(cited), list(cited)[apart:], strict=False):
-            pairs.setdefault(pair, cited[pair[1]])
-    edges = list(dict.fromkeys((max(place[a], place[b]), place[a], place[b], at, line) for (a, b), (at, line) in pairs.items()))
-    lines = entities[:few] + [_edge(edge) for edge in edges if edge[0] <= few][: FIRST_ROUND[1]]
+    # After those that share a sentence others of the passage, until there are enough; which, is a matter of their names and of the later one's sentence.
+    together = sorted((pair for pair in pairs if place.keys() >= set(pair)), key=lambda pair: _chance(*pair, pairs[pair][1]))
+    others = {pair: cited[pair[1]] for pair in combinations(cited, 2)}
+    apart = sorted((pair for pair in others if pair not in pairs and pair[::-1] not in pairs), key=lambda pair: _chance(*pair, others[pair][1]))
+    edges = [(max(place[a], place[b]), _edge(place[a], place[b], *(others | pairs)[a, b])) for a, b in (*together, *apart)]
+    lines = entities[:few] + [edge for last, edge in edges if last <= few][: FIRST_ROUND[1]]
     # By the first sentence, for the same reason.
     if crc32(text.split("\n")[1].encode()) % 100 >= GLEANED * 100 or len(entities) <= few:
         return "".join(lines) + "?\tN"
-    later = [_edge(edge) for edge in edges if few < edge[0] <= more][: SECOND_ROUND[1]]
+    later = [edge for last, edge in edges if few < last <= more][: SECOND_ROUND[1]]
     return "".join([*lines, "?\tY\n", *entities[few:more], *later])
 
 
+def _said(line: str) -> str:
+    """A numbered sentence without its number, which is another when a sentence comes before it."""
+    return line.partition("] ")[2]
+
+
 def _described(line: str) -> str:
-    """The beginning of a numbered sentence, without its number, which is another when a sentence comes before it."""
-    return _words(line.partition("] ")[2], DESCRIPTION_WORDS)
+    """The beginning of a numbered sentence."""
+    return _words(_said(line), DESCRIPTION_WORDS)
+
+
+def _chance(*words: str) -> int:
+    """A number that the names and the numbered sentence, which comes last, decide."""
+    return crc32("\n".join((*words[:-1], _said(words[-1]))).encode())
 
 
 def _kind(name: str) -> str:
@@ -183,9 +197,8 @@ def _kind(name: str) -> str:
     return "geo" if last in PLACES else "event" if any(event.endswith(last) for event in EVENTS) else "organization"
 
 
-def _edge(edge: tuple[int, int, int, int, str]) -> str:
-    _, a, b, at, line = edge
-    return f"{a}-{b}\t{1 + at % 10}\t{at}\t{_described(line)}\n"
+def _edge(source: int, target: int, at: int, line: str) -> str:
+    return f"{source}-{target}\t{1 + _chance(line) % 10}\t{at}\t{_described(line)}\n"
 
 
 def _same(text: str) -> str:

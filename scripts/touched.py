@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from graphrag_local.engine.base import Request
-from graphrag_local.records import Report
+from graphrag_local.records import Mention, Report
 from graphrag_local.store.snapshot import Snapshot
 
 
@@ -82,15 +82,24 @@ def _statements(snapshot: Snapshot) -> dict[str, list[list[str]]]:
 
 
 def insides(snapshot: Snapshot) -> dict[str, frozenset[Any]]:
-    """All that is inside each community, by id: its entities, and the edges between them with their weights."""
+    """All that is inside each community, by id: its entities with what is said of each and whether beside another member, and the edges between them
+    with their weights."""
     homes: dict[str, list[str]] = {}
     for community in snapshot.communities:
         for member in community.member_ids:
             homes.setdefault(member, []).append(community.id)
+    members = {community.id: set(community.member_ids) for community in snapshot.communities}
+    mentions: dict[str, list[Mention]] = {}
+    named: dict[str, set[str]] = {}
+    for mention in snapshot.mentions:
+        if mention.owner_kind == "entity":
+            mentions.setdefault(mention.owner_id, []).append(mention)
+            named.setdefault(mention.chunk_id, set()).add(mention.owner_id)
     inside: dict[str, set[Any]] = {community.id: set() for community in snapshot.communities}
     for entity in snapshot.entities:
         for id_ in homes[entity.id]:
-            inside[id_].add((entity.id, entity.name, entity.type, entity.description))
+            said = Counter((one.description, len(named[one.chunk_id] & members[id_]) > 1) for one in mentions[entity.id])
+            inside[id_].add((entity.id, entity.name, entity.type, entity.description, frozenset(said.items())))
     for edge in snapshot.relationships:
         for id_ in set(homes[edge.source_id]).intersection(homes[edge.target_id]):
             inside[id_].add((edge.id, edge.description, edge.weight))

@@ -8,16 +8,17 @@ import typer
 from graphrag_local.cli.options import HERE, AsJson, Overrides, ask, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from graphrag_local.forgetting import Receipt
 
 NAME = "forget"
 LISTED = 12
+ONE = {"entities": "entity", "communities": "community"}
 
 
 def run(
-    documents: Annotated[list[str], typer.Argument(metavar="DOC… [DIR]", help="Paths of documents; a folder or table stands for all in it.")],
+    documents: Annotated[list[str], typer.Argument(metavar="DOC… [DIR]", help="Paths of documents; a folder, table or glob stands for all in it.")],
     directory: Annotated[Path, typer.Option("--project", "-p", metavar="DIR", help="Project folder.", show_default="the current folder")] = HERE,
     keep_generations: Annotated[bool, typer.Option("--keep-generations", help="Leave older generations that hold them; the receipt names these.")] = False,
     without_model: Annotated[bool, typer.Option("--without-model", help="Ask no model, and change nothing else: what needs one waits for the next index.")] = False,
@@ -41,9 +42,9 @@ def run(
     import asyncio
 
     from graphrag_local.cli.progress import Shown
-    from graphrag_local.cli.render import count, out, print_json, say
+    from graphrag_local.cli.render import print_json
     from graphrag_local.configuration import FILE_NAME
-    from graphrag_local.errors import Interrupted, UsageError
+    from graphrag_local.errors import Interrupted
     from graphrag_local.forgetting import run_bring_back, run_forget
     from graphrag_local.project import open_project
 
@@ -52,13 +53,8 @@ def run(
         directory = Path(names.pop())  # as the other commands take their project
     project = open_project(directory, tuple(overrides or ()))
     if undo:
-        number = run_bring_back(project, names)
-        if not number:
-            raise UsageError(f"None of {', '.join(names)} is forgotten.", hint="`index` names what it leaves out.")
-        if as_json:
-            print_json({"brought_back": number})
-        else:
-            say(out(), f"{count(number, 'document')} will be read again by the next index.")
+        back = run_bring_back(project, names)
+        print_json({"brought_back": len(back)}) if as_json else _show_back(back)
         return
 
     def go(sure: bool) -> "Receipt":
@@ -91,9 +87,9 @@ def _show(receipt: "Receipt") -> None:
     from graphrag_local.cli.render import count, out, say
 
     console = out()
-    say(console, f"forgotten: {', '.join(receipt.paths)}")
+    say(console, f"forgotten: {_some(receipt.paths)}")
     for what, rows in (("removed", receipt.removed), ("rewritten from what remains", receipt.rewritten)):
-        numbers = [f"{len(ids):,} {table}" for table, ids in rows.items() if ids]
+        numbers = [count(len(ids), ONE.get(table, table[:-1])) for table, ids in rows.items() if ids]
         say(console, f"{what}: {', '.join(numbers) or 'nothing'}")
     say(console, f"{count(receipt.traces_removed, 'trace')} of questions removed")
     say(console, f"{count(receipt.replies_removed, 'reply')} removed from the ledger; generations removed: {', '.join(receipt.generations_removed) or 'none'}")
@@ -102,26 +98,43 @@ def _show(receipt: "Receipt") -> None:
         numbers = [f"{len(ids):,} {what}" for what, ids in receipt.waiting.items() if ids]
         say(console, f"waiting for a model: {', '.join(numbers)}; the next `graphrag-local index` asks it")
     if receipt.generations_kept:
-        say(console, f"STILL in generation {', '.join(receipt.generations_kept)}: kept, or being read now; run the same command again to remove them")
+        why = receipt.to_do or "these were to be kept; the same command without --keep-generations removes them"
+        say(console, f"STILL in generation {', '.join(receipt.generations_kept)}: {why}")
     if receipt.rows_left or receipt.links_left:
         say(console, f"LEFT: {count(receipt.rows_left, 'row')} and {count(receipt.links_left, 'link')} of the ledger still name them")
     if receipt.found:
         say(console, f"FOUND in {len(receipt.found):,} places of the index: {'; '.join(receipt.found[:LISTED])}")
-    if receipt.clean:
+    if not (receipt.found or receipt.rows_left or receipt.links_left):
         say(console, _proven(receipt))
     if receipt.elsewhere:
         say(console, f"not ours to remove, but their words are also in: {'; '.join(receipt.elsewhere[:LISTED])}")
     if receipt.not_searched:
         say(console, f"not searched, beside the input folder: {'; '.join(receipt.not_searched[:LISTED])}")
     if receipt.still_in_input:
-        say(console, f"still in the input folder, and left out from now on: {', '.join(receipt.still_in_input)}")
+        say(console, f"still in the input folder, and left out from now on: {_some(receipt.still_in_input)}")
+
+
+def _show_back(back: dict[str, bool]) -> None:
+    from graphrag_local.cli.render import count, out, say
+
+    console = out()
+    here, away = [path for path in back if back[path]], [path for path in back if not back[path]]
+    if here:
+        say(console, f"{count(len(here), 'document')} will be read again by the next index: {_some(here)}")
+    if away:
+        say(console, f"no longer left out, but not in the input folder now: {_some(away)}")
+
+
+def _some(names: "Sequence[str]") -> str:
+    return ", ".join(names[:LISTED]) + (f", … ({len(names):,} in all)" if len(names) > LISTED else "")
 
 
 def _proven(receipt: "Receipt") -> str:
-    """What the search of a clean index has shown."""
+    """What the search of an index in which nothing was found has shown."""
     from graphrag_local.cli.render import count
 
+    beside = " beside those generations" if receipt.generations_kept else ""
     if not receipt.strings_sought:
-        return "none of its rows or replies is left; it has no words of its own to search for"
+        return f"none of its rows or replies is left{beside}; it has no words of its own to search for"
     sought = count(receipt.strings_sought, "string")
-    return f"none of its rows or replies is left; sought {sought} of its own in every byte of the index and every version of every table: found none"
+    return f"none of its rows or replies is left{beside}; sought {sought} of its own in every byte of the index and every version of every table{beside}: found none"

@@ -70,18 +70,17 @@ def run(
     if directory == HERE and question and (HERE / question / FILE_NAME).is_file():  # a lone argument that names a project
         raise UsageError(f"What is the question to {question}?", hint=f'The question comes first: graphrag-local query "What are the main themes?" {question}')
     project, question = open_project(directory, (*(overrides or ()), *(["query.dynamic=true"] if dynamic else []))), typed(question)
-    if history and (retrieve_only or no_model):
-        raise UsageError("A conversation is read by a model, so --history goes with neither --no-model nor --retrieve-only.", hint="Leave it out.")
+    of_models = {"--stream": stream, "--strict": strict, "--dynamic": dynamic, "--history": history}
     if retrieve_only:
+        _refuse({"--no-model": no_model, **of_models}, "--retrieve-only")
         _print_hits(asyncio.run(run_retrieve(project, question, mode or "auto", level, limit)), as_json=as_json)
         return
-    mode = mode or "global"
     if no_model:
-        _refuse({"--stream": stream}, "--no-model")
-        briefing = asyncio.run(run_briefing(project, question, mode, level, lambda text: typer.echo(text, err=True)))
+        _refuse(of_models, "--no-model")
+        briefing = asyncio.run(run_briefing(project, question, mode or "global", level, lambda text: typer.echo(text, err=True)))
         print_json(briefing) if as_json else print_answer(briefing)
         return
-    _asked(project, question, mode, level, strict=strict, history=history, stream=stream, trace=trace or explain, explain=explain, as_json=as_json)
+    _asked(project, question, mode or "global", level, strict=strict, history=history, stream=stream, trace=trace or explain, explain=explain, as_json=as_json)
 
 
 def _asked(

@@ -53,13 +53,13 @@ def run(
 def _verifier(project: "ProjectFolder") -> "Callable[[Path], dict[str, list[str]]]":
     """What looks at all of an index, loaded only for this: it finds the communities anew, too."""
     from graphrag_local.absent import model_that_made
-    from graphrag_local.verify.index import damages
+    from graphrag_local.verify.index import damages, not_checked
     from graphrag_local.verify.reports import outdated
 
     def check(index: Path) -> dict[str, list[str]]:
         found = damages(index)
         wrong, unchecked = outdated(index, project.prompts["report"], project.settings, model_that_made)
-        return {"problems": [*found, *wrong], "unchecked": [unchecked] if unchecked else []}
+        return {"problems": [*found, *wrong], "unchecked": [line for line in (unchecked, not_checked(index)) if line]}
 
     return check
 
@@ -116,13 +116,13 @@ def _show(status: dict[str, Any]) -> None:
         say(console, f"… and {len(status['failures']) - LISTED:,} more: graphrag-local show failures")
     for problem in status["problems"]:
         say(console, f"damaged: {problem}")
-    if status["problems"]:
+    if any(part in problem for problem in status["problems"] for part in ("/generations/", "/CURRENT", "/ledger.sqlite")):
         say(console, "`graphrag-local index` makes a whole generation anew; replies that are sound in the ledger cost nothing.")
         say(console, "Until then `graphrag-local rollback` answers from the last whole one, where there is one.")
 
 
 def _show_run(status: dict[str, Any], console: "Console") -> None:
-    from graphrag_local.cli.render import say
+    from graphrag_local.cli.render import count, say
 
     run = status["running"] or status["interrupted"]
     if run:
@@ -132,6 +132,9 @@ def _show_run(status: dict[str, Any], console: "Console") -> None:
             say(console, f"A run is going on (process {run['pid']}), {place}.")
         else:
             say(console, f"The last run stopped {place}. `graphrag-local index` continues it.")
+    if status["forgetting"] and not status["running"]:
+        begun = f"A forget of {count(status['forgetting'], 'document')} was begun and is not finished"
+        say(console, f"{begun}: they are left out from now on, and `graphrag-local index` or the same forget removes what is left of them.")
     if not status["generation"] and not status["problems"]:
         say(console, "There is no finished index yet.")
 

@@ -13,6 +13,8 @@ from graphrag_local.communities.tree import Branch, Network, split, sprout
 from graphrag_local.records import Anchor, AnchorCommunity, AnchorEdge, Community
 from graphrag_local.settings import CommunitiesSettings
 
+NOTABLE = 0.5  # share of the weight of its edges that must be another, for a node to move: what keeps most of its ties is where it was (our choice)
+
 
 class Reference:
     """A hierarchy and the graph it was found in, looked up by nodes and by members."""
@@ -102,13 +104,13 @@ class Grower:
         return split(again) or split(partition(members, inside, self.settings.seed))
 
     def _again(self, nodes: Part, edges: Edges, start: Reference, known: Part | None, *, warm: bool) -> list[Part]:
-        """These nodes, starting as the children of the community `known` (or as the roots), with the ends of edges inside that differ free, or all."""
+        """These nodes, starting as the children of the community `known` (or as the roots), with the nodes free whose edges inside are mostly others, or all."""
         before = start.network.edges if known is None else start.network.inside(known)
         parts = start.roots if known is None else start.children(known)
         here = set(nodes)
         kept = [tuple(node for node in part if node in here) for part in parts]
         new = here.difference(*kept)
-        free = here if warm else new | {end for pair in _differing(edges, before) for end in pair if end in here}
+        free = here if warm else new | (_loosened(edges, before) & here)
         return improve([*filter(None, kept), *((node,) for node in sorted(new))], edges, free, self.settings.seed, *([1] if warm else []))
 
     def _differs(self, members: Part) -> bool:
@@ -119,6 +121,18 @@ class Grower:
 def _differing(edges: Edges, others: Edges) -> list[tuple[str, str]]:
     """The pairs with an edge in one of two graphs only, or with another weight."""
     return [*(pair for pair, weight in edges.items() if others.get(pair) != weight), *(pair for pair in others if pair not in edges)]
+
+
+def _loosened(edges: Edges, others: Edges) -> set[str]:
+    """The nodes of which a notable share of the weight of their edges is in one of two graphs only."""
+    change: dict[str, float] = {}
+    weight: dict[str, float] = {}
+    for pair in {**others, **edges}:
+        one, other = edges.get(pair, 0.0), others.get(pair, 0.0)
+        for end in pair:
+            change[end] = change.get(end, 0.0) + abs(one - other)
+            weight[end] = weight.get(end, 0.0) + max(one, other)
+    return {node for node, much in change.items() if much and much >= NOTABLE * weight[node]}
 
 
 def edge_table(anchor: Anchor) -> Edges:

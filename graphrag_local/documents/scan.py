@@ -124,7 +124,7 @@ class _Walk:
     def file(self, absolute: str, name: str) -> None:
         """Take a file, or say why not; nothing is opened, so a pipe cannot block."""
         self.seen.add(absolute)
-        if self.settings.include and not _matches(self.settings.include, name):
+        if self.settings.include and not matches(self.settings.include, name):
             return
         try:
             status = os.lstat(absolute)
@@ -144,7 +144,7 @@ class _Walk:
             self.files.append((name, Found(path=path, absolute=absolute, size=status.st_size, mtime_ns=status.st_mtime_ns)))
 
     def _left_out(self, name: str) -> bool:
-        return bool(self.settings.exclude) and _matches(self.settings.exclude, name)
+        return bool(self.settings.exclude) and matches(self.settings.exclude, name)
 
 
 def _bad_name(name: str) -> str:
@@ -161,7 +161,8 @@ def _shown(name: str) -> str:
     return "".join(ascii(c)[1:-1] if unicodedata.category(c) == "Cc" else c for c in unicodedata.normalize("NFC", name))
 
 
-def _matches(patterns: tuple[str, ...], name: str) -> bool:
+def matches(patterns: tuple[str, ...], name: str) -> bool:
+    """Whether one of these globs (see `_glob`) means the file of this name, relative to the input folder."""
     path = unicodedata.normalize("NFC", name)
     return any(_glob(pattern).fullmatch(path) for pattern in patterns)
 

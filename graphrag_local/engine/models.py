@@ -19,6 +19,7 @@ from graphrag_local.engine.base import EmbedderCard, Form, ModelCard
 from graphrag_local.errors import ModelMissing, UsageError
 from graphrag_local.ids import digest_of
 from graphrag_local.settings import EngineSettings, VectorsSettings
+from graphrag_local.tokens import FileTokenizer, TokenCounter
 
 Kind = Literal["chat", "embedder", "nli", "reranker", "tokenizer"]
 MANIFEST = "manifest.json"
@@ -162,6 +163,16 @@ def model_card(entry: ModelEntry, settings: EngineSettings, form: Form = "gramma
 def embedder_card(entry: ModelEntry, settings: VectorsSettings) -> EmbedderCard:
     """How an embedder in this process presents itself."""
     return EmbedderCard(name=entry.name, revision=settings.revision or entry.revision or "unpinned", dimension=entry.dimension)
+
+
+def tokenizer_of(name: str, model: str) -> TokenCounter:
+    """The tokenizer of that name, by which a trace of this model was counted; ModelMissing where its files are not here."""
+    entry = Catalogue.load().require(model)
+    assert entry.folder is not None
+    counter = FileTokenizer(entry.folder)
+    if counter.name != name:
+        raise ModelMissing(f"Tokens were counted with the {name}, and here is the {counter.name}.", hint="Put that model's files into the models folder.")
+    return counter
 
 
 # --- folders

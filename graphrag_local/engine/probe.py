@@ -94,7 +94,8 @@ async def probe(engine: VLLM, settings: EngineSettings, cache_path: Path | None,
         except (EngineUnreachable, EngineBusy) as fault:
             raise _not_there(fault) from fault
         known.pop(key, None)
-        known[key] = {"place": _place(engine, model.name, settings), "verdict": _plain(verdict)}
+        entry = {"place": _place(engine, model.name, settings), "verdict": _plain(verdict)}
+        known[key] = {**entry, "checksum": fingerprint(entry)}
         _write(cache_path, known)
     engine.adopt(verdict.card, verdict.obeys)
     return verdict
@@ -249,13 +250,18 @@ def _verdict(entry: Any) -> Verdict | None:
 
 
 def _read(path: Path | None) -> dict[str, Any]:
-    """The entries of the file by key, oldest first; a file that is missing or broken holds none."""
+    """The entries of the file by key, oldest first; a file that is missing or broken holds none, and one that was altered is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError):
         return {}
     entries = value.items() if isinstance(value, dict) else ()
-    return {key: entry for key, entry in entries if isinstance(entry, dict) and len(entry.get("place", ())) == 4}
+    return {key: entry for key, entry in entries if isinstance(entry, dict) and _is_sound(entry)}
+
+
+def _is_sound(entry: dict[str, Any]) -> bool:
+    content = {name: value for name, value in entry.items() if name != "checksum"}
+    return len(entry.get("place", ())) == 4 and entry.get("checksum") == fingerprint(content)
 
 
 def _write(path: Path | None, known: dict[str, Any]) -> None:

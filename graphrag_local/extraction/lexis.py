@@ -1,18 +1,20 @@
-"""How a collection uses its words: what `fast` extraction knows before it looks at a passage. No model, no lists of any language, one pass.
+"""How a collection uses its words: what `fast` extraction knows before it looks at a passage. No model, one pass.
 
-Names are told by their capitals inside sentences, since at its opening every word has one; words of the language by their being everywhere.
+Names are told by their capitals inside sentences, since at its opening every word has one; words of the language by their being everywhere, verbs by what
+stands before them. In German every noun has a capital, so that those of German passages say nothing of other passages.
 Every threshold is on counts of the word itself, or on orders of magnitude of the collection, so that an edit changes what is found near it and
 hardly ever elsewhere.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import regex
 
+from graphrag_local.extraction.closed import NAMELESS, OPENERS, is_german, uses
 from graphrag_local.text import INSIDE, PlacedWord, placed_words, sentences
 
 LONGEST_SMALL = 60  # characters of a text without capitals that is one sentence, whatever stops are in it
@@ -21,15 +23,9 @@ EVERYWHERE = 0.4  # share of passages that a word of the language is in
 OFTEN_SHORT, OFTEN_LONG = 0.015, 0.06  # share of sentences that one of at most `SHORT` letters, or a longer one, is in
 LEAST_SHORT, LEAST_LONG = 4, 8  # sentences in which it is at least
 SHORT = 4
+VERBAL = 0.2  # share of its sentences that shows a verb
 CAPITAL_NOUNS = 0.14  # share of capitals inside sentences from which a language writes all nouns with one (English prose has 0.03 to 0.09, German 0.25)
 LEAST_COLLECTION = 256  # sentences; a smaller collection counts as one of this size
-# Words that a short text may have at the opening of its sentences only, where their capital says nothing: pronouns and adverbs, few of each language.
-OPENERS = frozenset(
-    "he she it they we you his her its their our this that these those there here who what when where why how if but so then now also after before while "
-    "however yes no not some many all one two er sie es wir ihr ich du das dies dort hier dann jetzt aber wer was wann wo wie warum il elle ils elles nous "
-    "vous je tu ce cela ici alors puis mais qui quand où él ella ellos ellas yo esto aquí luego pero quién cuándo ele ela eles elas eu isto aqui mas lui lei "
-    "loro io questo qui poi ma hij zij wij ik dit dat hier toen maar он она они мы вы я это здесь там потом но кто когда где как han hon de vi jag det".split()
-)
 _BREAK = regex.compile(r"[^\s,'’\-‐‑/&]")
 _STOP = regex.compile(r"(?<=\p{L}{2})[.!?…]+[\"'”’»)]*\s+")
 _CONTRACTED = regex.compile(r"\p{Lu}['’ʼ]\p{Ll}")  # "I'm" has a capital wherever it stands, and names nobody
@@ -82,15 +78,21 @@ def is_shortened(text: str) -> bool:
 class Lexis:
     """Counts over a collection: words written small, with a capital inside or at the opening of a sentence, and how many sentences and passages have each.
 
+    `nouns` are capitals inside sentences of German, `loud` those of long words in capitals throughout; `verbal` is how often more a word is used as a verb
+    than as a noun.
+
     As a container it holds the words that name nobody although they may have a capital.
     """
 
     small: Counter[str] = field(default_factory=Counter)
     inside: Counter[str] = field(default_factory=Counter)
+    loud: Counter[str] = field(default_factory=Counter)
+    nouns: Counter[str] = field(default_factory=Counter)
     opening: Counter[str] = field(default_factory=Counter)
     aside: Counter[str] = field(default_factory=Counter)  # at the opening, with a comma or a stop right after it, as "Yeah," has
     in_sentences: Counter[str] = field(default_factory=Counter)
     in_passages: Counter[str] = field(default_factory=Counter)
+    verbal: Counter[str] = field(default_factory=Counter)
     sentences: int = 0
     passages: int = 0
     _verdicts: dict[str, bool] = field(default_factory=dict)
@@ -99,12 +101,17 @@ class Lexis:
         """Count a passage."""
         self.passages += 1
         there: set[str] = set()
-        for sentence in sentences_of(text):
-            self.sentences += 1
+        sentences = list(sentences_of(text))
+        self.sentences += len(sentences)
+        inside = self.nouns if self.is_german(sentences) else self.inside
+        for sentence in sentences:
             words = sentence.words
-            keys = {word.key for word in words}
+            in_order = [word.key for word in words]
+            keys = set(in_order)
             self.in_sentences.update(keys)
             there |= keys
+            for key, as_verb in uses(in_order):
+                self.verbal[key] += 1 if as_verb else -1
             for place, word in enumerate(words):
                 if not word.capital:
                     self.small[word.key] += 1
@@ -113,21 +120,43 @@ class Lexis:
                 elif opens(sentence.text, words, place):
                     self.opening[word.key] += 1
                     self.aside[word.key] += sentence.text[word.end : word.end + 1] in ",.!?;…—–"
+                elif len(word.key) > SHORT and sentence.text[word.start : word.end].isupper():
+                    self.loud[word.key] += 1
                 else:
-                    self.inside[word.key] += 1
+                    inside[word.key] += 1
         self.in_passages.update(there)
+
+    @staticmethod
+    def is_german(sentences: Sequence[Sentence]) -> bool:
+        """Whether a passage is German."""
+        return is_german([word.key for sentence in sentences for word in sentence.words if not word.capital])
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and self.is_usual(key)
 
     def is_usual(self, key: str) -> bool:
-        """Whether a word is mostly written small; one that only opens sentences is unless it is followed by what is said of it, and not rare."""
-        if self.inside[key]:
-            return self.small[key] >= self.inside[key]
+        """Whether a word is mostly written small, or of those that name nothing; one that only opens sentences is unless it is followed by what is said of
+        it, and not rare."""
+        if key in NAMELESS:
+            return True
+        if capitals := self.inside[key] + self.loud[key] or self.nouns[key]:
+            return self.small[key] >= capitals
         return self.small[key] > 0 or 2 * self.aside[key] > self.opening[key] or key in INSIDE or key in OPENERS
 
+    def is_name(self, key: str) -> bool:
+        """Whether a word is a name by itself: it is written with a capital inside sentences, and mostly so."""
+        return (self.inside[key] > 0 or self.loud[key] > 0) and not self.is_usual(key)
+
+    def is_noun(self, key: str) -> bool:
+        """Whether a word with a capital in a German passage may be a noun: it has one inside sentences too, and mostly so."""
+        return (self.nouns[key] > 0 or self.inside[key] > 0) and not self.is_usual(key)
+
+    def is_verb(self, key: str) -> bool:
+        """Whether a word stands after those that act ("I tell", "may hang") more often than after those that a noun has before it, and not seldom."""
+        return self.verbal[key] > 0 and self.verbal[key] >= VERBAL * self.in_sentences[key]
+
     def has_capital_nouns(self) -> bool:
-        """Whether the collection writes all nouns with a capital, as German does."""
+        """Whether the collection writes all nouns with a capital in passages that are not German, too."""
         inside, small = self.inside.total(), self.small.total()
         return inside > 20 and inside > CAPITAL_NOUNS * (inside + small)
 

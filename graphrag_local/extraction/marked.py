@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from graphrag_local.engine.base import Marked, Tagger
-from graphrag_local.extraction.lexis import OPENERS, Lexis, Sentence, sentences_of
+from graphrag_local.extraction.closed import OPENERS, PRONOUNS
+from graphrag_local.extraction.lexis import Lexis, Sentence, sentences_of
 from graphrag_local.extraction.recurring import Recurring, says_something
 from graphrag_local.extraction.spot import CONCEPT, LETTER, LONGEST_NAME, MOST_WORDS, POSSESSIVE, Seen, concept, is_free, picked, seen_as
 from graphrag_local.records import Chunk
 from graphrag_local.settings import ExtractionSettings
 from graphrag_local.text import ARTICLES, INSIDE, PlacedWord, name_key
 
+SMALL = OPENERS | PRONOUNS | INSIDE
 OTHER = "other"
 MAYBE = ""  # the type of a noun phrase that is written like a name
 LOOSE_ENDS = "-‐‑–—,;: \n"
@@ -149,6 +151,6 @@ def _name(number: int, start: int, end: int, words: list[PlacedWord], text: str,
     start = max(start, words[0].start)
     end = start + len(text[start:end].rstrip(LOOSE_ENDS))
     end -= len(match.group()) if (match := POSSESSIVE.search(text[start:end])) else 0
-    is_small_word = len(words) == 1 and not words[0].bare and (words[0].key in OPENERS or words[0].key in INSIDE or len(words[0].key) < 2)
+    is_small_word = len(words) == 1 and not words[0].bare and (words[0].key in SMALL or len(words[0].key) < 2)
     if LETTER.search(text[start:end]) and end - start <= LONGEST_NAME and not is_small_word:
         yield _Place(number, start, end, name_key(text[start:end]), kind, len(words) > 1)

@@ -9,8 +9,10 @@ from collections import Counter
 
 import regex
 
+from graphrag_local.extraction.closed import is_nameless
 from graphrag_local.extraction.ground import Passage, find_name
 from graphrag_local.extraction.schema import Proposed, ProposedPair
+from graphrag_local.text import word_key
 
 _WORD = r"[\p{Lu}\p{Lt}\p{N}](?:[\p{L}\p{M}\p{N}'’&\-]|\.(?=\p{Lu}))*"
 # Small words that stand inside names in languages of Europe.
@@ -27,7 +29,7 @@ def propose(passage: Passage, most: int) -> tuple[Proposed, ...]:
     """The names most often held, at most `most`, in order of first appearance.
 
     The first word of a sentence has a capital whatever it is: it counts when the passage writes it so elsewhere, or never in lower case within
-    a longer name.
+    a longer name. Pronouns and months are no names.
     """
     shown = passage.shown
     small = {word for text in shown for word in _LOWER.findall(text)}
@@ -36,12 +38,17 @@ def propose(passage: Passage, most: int) -> tuple[Proposed, ...]:
     found: Counter[str] = Counter()
     for run, opens in runs:
         name = " ".join(_trimmed(run.split(), opens, small, inner))
-        if 1 < len(name) <= LONGEST and _LETTER.search(name):
+        if 1 < len(name) <= LONGEST and _LETTER.search(name) and not _is_nameless(name.split()):
             found[name] += 1
     order = list(found)
     best = sorted(order, key=lambda name: (-found[name], " " not in name, order.index(name)))[:most]
     held = ((name, tuple(n for n, text in enumerate(shown, 1) if find_name(name, text))) for name in sorted(best, key=order.index))
     return tuple(Proposed(name=name, sentences=sentences[:MOST_CITED]) for name, sentences in held if sentences and find_name(name, passage.text))
+
+
+def _is_nameless(words: list[str]) -> bool:
+    """Whether a name is none; a date with figures is one of a kind."""
+    return not any(map(str.isdecimal, words)) and is_nameless([word_key(word) for word in words])
 
 
 def _trimmed(words: list[str], opens: bool, small: set[str], inner: set[str]) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import regex
 
+from graphrag_local.extraction.closed import BESIDE
 from graphrag_local.extraction.lexis import Lexis, Sentence, is_shortened, magnitude
 from graphrag_local.text import PlacedWord
 
@@ -101,10 +102,10 @@ def candidates(sentence: Sentence, lexis: Lexis) -> Iterator[tuple[int, int, str
 
 
 def says_something(word: PlacedWord, text: str, lexis: Lexis) -> bool:
-    """Whether a word recurs and belongs to the matter, not to the language."""
+    """Whether a word recurs and belongs to the matter, not to the language; no verb does, since phrases are what is spoken of."""
     if lexis.in_sentences[word.key] < 2 or len(word.key) < 3 or (word.bare and _BARE.match(word.key * 2)):
         return False
-    return not lexis.is_function(word.key) and not is_shortened(text[word.start : word.end])
+    return word.key not in BESIDE and not lexis.is_function(word.key) and not lexis.is_verb(word.key) and not is_shortened(text[word.start : word.end])
 
 
 def _phrases(run: list[PlacedWord]) -> Iterator[tuple[int, int, str]]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import regex
 
+from graphrag_local.extraction.closed import BESIDE, is_nameless
 from graphrag_local.extraction.lexis import Lexis, Sentence, is_contracted, sentences_of
 from graphrag_local.extraction.recurring import Recurring, candidates, found_runs, katakana
 from graphrag_local.records import Chunk
-from graphrag_local.text import ARTICLES, INSIDE, clean_name, name_key, phrases, placed_words
+from graphrag_local.text import ARTICLES, INSIDE, PlacedWord, clean_name, name_key, phrases, placed_words
 
 NAME, CONCEPT = "name", "concept"
 LONGEST_NAME = 80  # characters
@@ -23,6 +24,7 @@ FEW = 3  # a passage with fewer is filled up with single words
 ONLY = 0.8  # share of the longer names of a short one that has to be one and the same
 POSSESSIVE = regex.compile(r"['’ʼ]s?$")
 LETTER = regex.compile(r"\p{L}")
+_AMOUNT = regex.compile(r"[.,]\d|\s?[%‰€$£]")  # after the first digits of an amount, which are no part of the name before it
 _SENTENCE_LIKE = regex.compile(r"[.!?…,;:。！？，、]$|[,;:!?。！？]\s?")
 
 
@@ -40,6 +42,7 @@ class Seen:
 def spot(chunk: Chunk, lexis: Lexis, recurring: Recurring, *, capital_nouns: bool) -> tuple[list[Sentence], list[Seen]]:
     """The sentences of a passage and all that is seen in them, in the order of the text; at most MOST different things."""
     sentences = list(sentences_of(chunk.text))
+    capital_nouns = capital_nouns or lexis.is_german(sentences)
     seen: list[Seen] = []
     loose: list[Seen] = []
     for number, sentence in enumerate(sentences):
@@ -72,28 +75,55 @@ def _named(sentence: Sentence, lexis: Lexis, recurring: Recurring, capital_nouns
 
 
 def _name(text: str, start: int, end: int, lexis: Lexis, recurring: Recurring, capital_nouns: bool) -> Iterator[tuple[int, int, str]]:
-    """A run of capitals or a quoted title without what is no part of a name; in a language of capital nouns a single one has to recur, as a key phrase does."""
+    """A run of capitals or a quoted title without what is no part of a name. A single word has to be a name inside sentences; in a language of capital nouns
+    one that is none in passages of other languages has to recur, as a key phrase does."""
     if text[start - 1 : start] in ('"', "“", "„", "«", "「", "『", "《") and start and (_SENTENCE_LIKE.search(text[start:end]) or text[start].islower()):
         return
+    if (line := text.find("\n", start, end)) > 0 and text[start:line].isupper() != text[line:end].isupper():  # a heading in capitals, and what stands below it
+        yield from _name(text, start, line, lexis, recurring, capital_nouns)
+        yield from _name(text, line + 1, end, lexis, recurring, capital_nouns)
+        return
     words = placed_words(text[start:end])
+    if words and words[-1].key.isdecimal() and _AMOUNT.match(text, start + words[-1].end):
+        words = words[:-1]
     while words and (is_contracted(text[start + words[0].start : end]) or words[0].key in ARTICLES or words[0].key == "i"):
         words = words[1:]
         while words and not words[0].capital and not words[0].bare:
             words = words[1:]
-    while words and (words[-1].key in ("i", *INSIDE) or is_contracted(text[start + words[-1].start : end])):
+    while words and (words[-1].key in ("i", *INSIDE) or is_contracted(text[start + words[-1].start : end]) or _begins_anew(text[start:end], words, lexis)):
         words = words[:-1]
     if not words or (len(words) > MOST_WORDS and not words[0].bare) or not LETTER.search(text[start + words[0].start : start + words[-1].end]):
         return
-    if len(words) == 1 and not words[0].bare and (words[0].key in lexis or len(words[0].key) < 2):
+    keys = [word.key for word in words]
+    if is_nameless(keys) or (len(keys) > 1 and _is_shouted(text[start + words[0].start : start + words[-1].end], keys, lexis)):
+        return
+    if len(words) == 1 and not words[0].bare and (len(keys[0]) < 2 or not (lexis.is_noun if capital_nouns else lexis.is_name)(keys[0])):
         return
     begin, stop = start + words[0].start, start + words[-1].end
     stop -= len(match.group()) if (match := POSSESSIVE.search(text[begin:stop])) else 0
-    if capital_nouns and len(words) == 1 and not words[0].bare:
-        if words[0].key in recurring.words:
+    if capital_nouns and len(words) == 1 and not words[0].bare and not lexis.is_name(keys[0]):
+        if keys[0] in recurring.words:
             yield begin, stop, CONCEPT
         return
     if stop - begin <= LONGEST_NAME:
         yield begin, stop, NAME
+
+
+def _begins_anew(text: str, words: Sequence[PlacedWord], lexis: Lexis) -> bool:
+    """Whether the last word of a run opens a sentence after one that ends in a letter of its own: "Model X. She"."""
+    if len(words) < 2 or len(words[-2].key) > 1 or len(words[-1].key) < 2:
+        return False
+    return text[words[-2].end : words[-1].start] == ". " and words[-1].key in lexis
+
+
+def _is_shouted(text: str, keys: Sequence[str], lexis: Lexis) -> bool:
+    """Whether words in capitals throughout are common ones; none of them is a name where it is written otherwise, and half of them say so."""
+    if not text.isupper():
+        return False
+    long = [key for key in keys if key not in INSIDE and len(key) > 2]
+    if any(lexis.inside[key] > lexis.small[key] for key in long if key not in BESIDE):
+        return False
+    return bool(long) and 2 * sum(key in BESIDE or lexis.small[key] > 0 for key in long) >= len(long)
 
 
 def is_free(start: int, end: int, taken: Iterable[tuple[int, int]]) -> bool:

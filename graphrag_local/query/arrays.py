@@ -5,6 +5,7 @@ Arrays of one structure share a dictionary under names like "names.data", so tha
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Any, Final, Self
 
 import numpy as np
@@ -79,6 +80,12 @@ class Strings(Sequence[str]):
             number = self._order[place] if place < len(self._order) else -1
             found = self._asked[text] = number if number >= 0 and self._raw(number) == raw else -1
         return found
+
+    def begun(self, start: str) -> list[int]:
+        """The numbers of the strings that begin with these characters."""
+        raw = start.encode("utf-8", "surrogatepass")
+        place = bisect_left(self._order, raw, key=self._raw)
+        return list(takewhile(lambda number: self._raw(number).startswith(raw), islice(self._order, place, None)))
 
     def __contains__(self, text: object) -> bool:
         return isinstance(text, str) and self.number(text) >= 0
@@ -161,7 +168,11 @@ class Ids:
         return self._bytes(range(len(self.kept))[number]).decode("utf-8", "surrogatepass")
 
     def __iter__(self) -> Iterator[str]:
-        return (raw.decode("utf-8", "surrogatepass") for raw in self.kept.tolist())
+        return iter(self.some(slice(None)))
+
+    def some(self, which: Any) -> list[str]:
+        """The ids at some numbers."""
+        return [raw.decode("utf-8", "surrogatepass") for raw in self.kept[which].tolist()]
 
     def number(self, id_: object) -> int:
         """The number of an id, -1 where it is none of them."""
@@ -172,7 +183,7 @@ class Ids:
             if len(self._asked) >= REMEMBERED:
                 self._asked.clear()
             raw = id_.encode("utf-8", "surrogatepass")
-            place = bisect_left(range(len(self.kept)), raw, key=self._bytes)
+            place = int(self.kept.searchsorted(raw)) if len(raw) <= self._width else len(self.kept)  # a longer one would have all of them copied
             found = self._asked[id_] = place if place < len(self.kept) and self._bytes(place) == raw else -1
         return found
 

@@ -59,7 +59,8 @@ async def ask(
     Raises, before any model call, UsageError for an empty question, an unknown mode or level, and IndexMissing for an index without text.
     """
     view, depth = _checked(question, index, mode, level, settings)
-    inquiry = Inquiry(question=question, view=view, model=model, prompts=prompts, settings=settings, turn=turn, reranker=reranker, trace=trace)
+    parts = {"reranker": reranker, "embedder": embedder, "trace": trace}
+    inquiry = Inquiry(question=question, view=view, model=model, prompts=prompts, settings=settings, turn=turn, **parts)
     support = Support(inquiry, entailment, strict=strict)
     teller = Teller(listen, view, settings.max_spans, support) if listen else None
     inquiry.ear = teller
@@ -123,7 +124,7 @@ async def retrieve(question: str, index: Index, embedder: Embedder, settings: Qu
         return hits_of(view, await nearest_units(parts_of(question)[0], view, embedder, depth, k) or _largest(view, depth)[:k])
     if mode == "local":
         return hits_of(view, await local_search.ranked(question, view, embedder, settings, k))
-    ranked = await with_references(question, await rank_parts(parts_of(question), view, embedder, k), view, embedder, k)
+    ranked = with_references(question, await rank_parts(parts_of(question), view, embedder, k), view, k)
     return hits_of(view, [(Ref(kind="chunk", id=chunk_id), score) for chunk_id, score in ranked.hits])
 
 

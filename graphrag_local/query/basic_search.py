@@ -13,7 +13,7 @@ async def answer(inquiry: Inquiry, embedder: Embedder) -> list[Paragraph]:
     """The paragraphs of an answer from the best passages; none when the model says that they do not answer."""
     settings, view, counter = inquiry.settings, inquiry.view, inquiry.model.counter
     budget = inquiry.room("answer", wanted=settings.window_tokens, reply=inquiry.reply_tokens(settings.reply_tokens))
-    ranked = await with_references(inquiry.question, await passages(inquiry, embedder, settings.top_chunks), view, embedder, settings.top_chunks)
+    ranked = with_references(inquiry.question, await passages(inquiry, embedder, settings.top_chunks), view, settings.top_chunks)
     inquiry.notes += ranked.notes
     writer = Writer(view, counter, budget // LINE_SHARE, by_sentence=not inquiry.quotes)  # whoever quotes chooses a sentence of each piece anyway
     units = [writer.chunk(view.chunks[chunk_id]) for chunk_id, _ in ranked.hits]

@@ -10,13 +10,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from graphrag_local.answers import Answer, AnswerSentence, Citation
 from graphrag_local.engine.base import Embedder
+from graphrag_local.query.arrays import Ints
 from graphrag_local.query.cite import clean, sources_of, title_of
 from graphrag_local.query.context import Ref
 from graphrag_local.query.language import asked_for, declined
-from graphrag_local.query.quote import readable
-from graphrag_local.query.retrieve import rank_chunks, terms
+from graphrag_local.query.quote import pieces, readable
+from graphrag_local.query.ranking import Step
+from graphrag_local.query.retrieve import CHUNK_WORDS, REPORT_WORDS, WordIndex, rank_chunks, terms, words_of
 from graphrag_local.query.view import View, remembered
 from graphrag_local.records import Chunk, Span
 from graphrag_local.settings import QuerySettings
@@ -34,6 +38,9 @@ ASKING = 0.4  # the same of a question
 REPEATED = 0.7  # how much of its worth a sentence loses whose words are all said
 LEAST = 0.34  # share of the question that the best sentence must have, by words; or the likeness
 ALIKE = 0.45
+ROUNDED = 1e-9  # what a sum in another order may differ by
+BRIDGE = 0.6  # what the words count that a bridge name stands for, in a sentence that has it; half of it elsewhere in the passage that it led to
+CUT = 4  # letters of the shortest stem that may be of a longer word than itself with an s
 KEPT = 0.45  # worth of a quote as a share of the best one's, below which it is left out
 # Words that say how to answer and not about what: of asking and telling, and for who speaks in documents. Few, and of the languages that `language` knows.
 _ASKING = frozenset(
@@ -108,7 +115,7 @@ class Page:
 async def brief(question: str, view: View, embedder: Embedder, settings: QuerySettings, level: int | None) -> Answer:
     """The briefing on a question; `level` is that of the reports that a question about the whole is answered from, None for level 0."""
     page, notes = Page(view), [NOTE]
-    asked = _asked(question, view)
+    asked = asked_of(question, view)
     if not asked.weights and not asked.unknown and asked.overall and _overview(page, view, level or 0):
         return page.answer(question, settings, level or 0, notes)
     if asked.unknown:
@@ -121,7 +128,7 @@ async def brief(question: str, view: View, embedder: Embedder, settings: QuerySe
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Asked:
     """What a question asks for: its telling words with their shares of 1, those the documents do not have, and whether it is about the whole."""
 
     weights: Mapping[str, float]
@@ -134,44 +141,45 @@ def _stem(word: str) -> str:
     return word[:5] if len(word) > 5 else word[:-1] if len(word) == 5 or (len(word) == 4 and word.endswith("s")) else word
 
 
-def _stems(text: str) -> frozenset[str]:
+def stems_of(text: str) -> frozenset[str]:
+    """The words of a text as they are compared."""
     return frozenset(map(_stem, terms(text)))
 
 
-def _asked(question: str, view: View) -> _Asked:
+def asked_of(question: str, view: View) -> Asked:
     """What a question asks for. Of scripts without spaces pairs of characters count, and those that the documents do not have count nothing, since a
     pair may lie across two words."""
     said, telling = set(words(question)), set(asked_for(question))
     asked = [term for term in dict.fromkeys(terms(question, pairs_only=True)) if len(term) > 1 and (term in telling or term not in said)]
     matter = [term for term in asked if term not in _ASKING and term not in _OVERALL and not _OVERALL_BARE.search(term)]
-    spread = remembered(view.index, "passages of stems", lambda: _spread(view))
+    spread = {stem: count for stem in set(map(_stem, matter)) if (count := len(having(stem, words_of(view, CHUNK_WORDS))))}
     counted = {_stem(term): spread.get(_stem(term), 0) for term in matter if term in said or _stem(term) in spread}
     rare = {stem: max(0.05, math.log((len(view.chunks) + 1) / (count + 0.5))) for stem, count in counted.items()}
     total = math.fsum(rare.values())
-    return _Asked(
+    return Asked(
         weights={stem: weight / total for stem, weight in rare.items() if stem in spread},
         unknown=tuple(term for term in matter if term in said and _stem(term) not in spread),
         overall=_OVERALL_BARE.search(question) is not None or any(term in _OVERALL for term in asked),
     )
 
 
-def _spread(view: View) -> dict[str, int]:
-    spread: dict[str, int] = {}
-    for chunk in view.chunks.values():
-        for stem in _stems(chunk.text):
-            spread[stem] = spread.get(stem, 0) + 1
-    return spread
+def having(stem: str, index: WordIndex) -> Ints:
+    """The texts that have a word with a stem, by their numbers in an index."""
+    near = index.words.begun(stem) if len(stem) >= CUT else [index.words.number(word) for word in (stem, f"{stem}s")]
+    found = [index.texts(number) for number in near if number >= 0 and _stem(index.words[number]) == stem]
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int32)
 
 
 # --- quotes
 
 
-async def _quotes(question: str, asked: _Asked, view: View, embedder: Embedder, settings: QuerySettings) -> tuple[list[Quote], tuple[str, ...]]:
+async def _quotes(question: str, asked: Asked, view: View, embedder: Embedder, settings: QuerySettings) -> tuple[list[Quote], tuple[str, ...]]:
     """Sentences that may answer, best first; none where even the best has too little of the question."""
     ranked = await rank_chunks(question, view, embedder, settings.top_chunks)
     order = [view.chunks[chunk_id] for chunk_id, score in ranked.hits if score > 0]
     order += [chunk for chunk in _from_reports(asked, view) if chunk not in order]
-    quotes = [quote for place, chunk in enumerate(order) for quote in _of_chunk(chunk, place, asked, view)]
+    bridges = {chunk.id: _bridge(step, asked, view) for chunk in order if (step := ranked.why.get(chunk.id)) and step.via in view.chunks}
+    quotes = [quote for place, chunk in enumerate(order) for quote in _of_chunk(chunk, place, asked, bridges.get(chunk.id), view)]
     quotes = sorted({quote.text: quote for quote in reversed(quotes)}.values(), key=_best_first)
     if embedder.card.dimension and quotes:
         quotes = await _likened(question, quotes[:EMBEDDED], embedder)
@@ -186,17 +194,41 @@ def _best_first(quote: Quote) -> tuple[float, str, int]:
     return -quote.worth, quote.chunk.document_id, quote.ref.span.start if quote.ref.span else 0
 
 
-def _of_chunk(chunk: Chunk, place: int, asked: _Asked, view: View) -> list[Quote]:
-    """The sentences of a passage that has this place in the ranking."""
-    title = _stems(view.title(chunk.document_id))
-    standing = remembered(view.index, "entities by sentence", lambda: _standing(view)).get(chunk.id, ())
+@dataclass(frozen=True, slots=True)
+class _Bridge:
+    """A name that led from one passage to another: its stems, and the words of the question that stand beside it there, with their shares."""
+
+    name: frozenset[str]
+    beside: Mapping[str, float]
+
+    def adds(self, stems: frozenset[str], asked: Asked) -> float:
+        """What the name counts in a sentence of the passage that it led to: it stands for what was said beside it, so that "born" is enough in a sentence
+        about the professor of somebody. Nothing where the sentence has no word that is asked for besides."""
+        if not any(stem in stems and stem not in self.beside for stem in asked.weights):
+            return 0.0
+        stands_for = math.fsum(sorted(share for stem, share in self.beside.items() if stem not in stems))
+        return stands_for * (BRIDGE if self.name <= stems else BRIDGE / 2)
+
+
+def _bridge(step: Step, asked: Asked, view: View) -> _Bridge:
+    via, name = view.chunks[step.via], stems_of(step.name)
+    told = [stems for start, end in sentences(via.text) if name <= (stems := stems_of(via.text[start:end]))]
+    beside, title = frozenset().union(*told), stems_of(view.title(via.document_id))
+    return _Bridge(name, {stem: share * (1 if stem in beside else TITLE) for stem, share in asked.weights.items() if stem in beside or stem in title})
+
+
+def _of_chunk(chunk: Chunk, place: int, asked: Asked, bridge: _Bridge | None, view: View) -> list[Quote]:
+    """The sentences of a passage that has this place in the ranking, and the name that led there, if one did."""
+    title = stems_of(view.title(chunk.document_id))
+    _, begin, until = view.standing(chunk.id)
     found = []
-    for start, end in sentences(chunk.text):
+    for start, end in pieces(chunk.text, stems_of, asked.weights):
         span = Span(start=chunk.start + start, end=chunk.start + end)
         text = one_line(chunk.text[start:end])
-        stems = _stems(text)
+        stems = stems_of(text)
         covers = math.fsum(sorted(share * (1 if stem in stems else TITLE) for stem, share in asked.weights.items() if stem in stems or stem in title))
-        named = sum(1 for other in standing if other.start < span.end and span.start < other.end)
+        covers += bridge.adds(stems, asked) if bridge else 0.0
+        named = int(((begin < span.end) & (span.start < until)).sum())
         worth = covers + PLACE / (1 + place / 5) + CENTRAL * min(1.0, named / 4)
         worth *= 1.0 if readable(text) else CLUMSY
         worth *= ASKING if text.rstrip("\"'”’»)")[-1:] in "?？؟" else 1.0
@@ -217,12 +249,15 @@ async def _likened(question: str, quotes: list[Quote], embedder: Embedder) -> li
     return sorted(liked, key=_best_first)
 
 
-def _from_reports(asked: _Asked, view: View) -> list[Chunk]:
+def _from_reports(asked: Asked, view: View) -> list[Chunk]:
     """The passages behind the findings that have most of the question, of the three best."""
-    scored = []
-    for report in view.reports.values():
+    index, scored = words_of(view, REPORT_WORDS), []
+    most = np.zeros(len(index.owners))  # of the question, that a finding of each report can have
+    for stem, share in asked.weights.items():
+        most[having(stem, index)] += share
+    for report in (view.reports[index.owners[number]] for number in np.flatnonzero(most >= LEAST - ROUNDED).tolist()):
         for number, finding in enumerate(report.findings):
-            stems = _stems(f"{finding.summary} {finding.explanation}")
+            stems = stems_of(f"{finding.summary} {finding.explanation}")
             covers = math.fsum(sorted(share for stem, share in asked.weights.items() if stem in stems))
             if covers >= LEAST:
                 scored.append((-covers, report.id, number, finding.summary))
@@ -231,15 +266,6 @@ def _from_reports(asked: _Asked, view: View) -> list[Chunk]:
         for source in sources_of(Ref(kind="report", id=report_id, finding=number), view, said, 1):
             chunks += [view.chunks[source.chunk]] if source.chunk in view.chunks else []
     return chunks
-
-
-def _standing(view: View) -> dict[str, list[Span]]:
-    """Where entities are told, by chunk."""
-    found: dict[str, list[Span]] = {}
-    for entity in sorted(view.entities):
-        for mention in view.mentions_of.get(entity, ()):
-            found.setdefault(mention.chunk_id, []).extend(mention.spans)
-    return found
 
 
 def _varied(quotes: Sequence[Quote], most: int) -> list[Quote]:
@@ -276,23 +302,23 @@ def _grouped(quotes: Sequence[Quote], view: View, most: int) -> list[tuple[str, 
 
 def _theme(quote: Quote, view: View) -> str:
     """The title of the smallest report whose community has most of the entities that a quote names."""
-    themes = remembered(view.index, "themes of passages", lambda: _themes(view))
-    votes: dict[str, int] = {}
+    themes = remembered(view.index, "themes of entities", lambda: _themes(view))
+    entity, begin, until = view.standing(quote.chunk.id)
     span = quote.ref.span
-    for other, titles in themes.get(quote.chunk.id, ()):
-        if span and other.start < span.end and span.start < other.end:
-            for title in titles:
-                votes[title] = votes.get(title, 0) + 1
+    told = themes[entity[(begin < span.end) & (span.start < until)]] if span else themes[:0]
+    votes: dict[str, int] = {}
+    for number in told[told >= 0].tolist():
+        title = view.reports.at(number).title
+        votes[title] = votes.get(title, 0) + 1
     return max(votes, key=lambda title: (votes[title], title), default="")
 
 
-def _themes(view: View) -> dict[str, list[tuple[Span, tuple[str, ...]]]]:
-    """By chunk, where which entity is told and the titles of the reports on level 0 that it belongs to."""
-    titles = {member: (report.title,) for c in view.level(0) if (report := view.report_of.get(c.id)) for member in c.member_ids}
-    found: dict[str, list[tuple[Span, tuple[str, ...]]]] = {}
-    for entity in sorted(titles):
-        for mention in view.mentions_of.get(entity, ()):
-            found.setdefault(mention.chunk_id, []).extend((span, titles[entity]) for span in mention.spans)
+def _themes(view: View) -> Ints:
+    """Of each entity the report on level 0 that it belongs to, -1 where there is none."""
+    found: Ints = np.full(len(view.entities), -1, np.int32)
+    for community in view.on_level(0).tolist():
+        if view.shape["community.report"][community] >= 0:
+            found[view.members.row(community)] = view.shape["community.report"][community]
     return found
 
 

@@ -4,9 +4,9 @@ An id can only have come from its prompt (see `schema`), and a number is only gi
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from graphrag_local.records import Document, Grounding, Span
 from graphrag_local.text import neutralise, one_line, place_of, sentences, words
 
 NAMED = 3  # reports in a note
-REMEMBERED = 1 << 15  # places whose words are known
+REMEMBERED = 1 << 16  # places whose words are known
 # Groups of ids that a model writes into its text, although citing has a field of its own; and bare numbers, which would look like our markers.
 _ONE_ID = r"[RECSKD]\s?\d{1,6}(?:\s*[-–]\s*[RECSKD]?\s?\d{1,6})?"
 _WRITTEN_IDS = re.compile(rf"\s*(?:\[|\(also)(?=[^\])]*\d)(?:\s*(?:{_ONE_ID}|\+\s?more|[,;]))+\s*(?:[\])]|\Z)", re.IGNORECASE)
@@ -53,24 +53,33 @@ class Place:
     grounding: Grounding
 
 
+Opened = tuple[str, int, int]  # a document's path, start and end
 Segment = tuple[str, Citation | None]  # a piece of an answer's text: words, or one marker with what it opens
 
 
 class Composer:
-    """Puts an answer together paragraph by paragraph. Numbers count up in the order of first use; a paragraph that opens nowhere is left out."""
+    """Puts an answer together paragraph by paragraph. Numbers count up in the order of first use; a paragraph that opens nowhere is left out.
+
+    A record that is told in more places than a citation opens has a number for each choice of them, so that what a paragraph cites opens at the words
+    that it was checked against.
+    """
 
     def __init__(self, view: View, max_spans: int) -> None:
         self.segments: list[Segment] = []
         self.sentences: list[AnswerSentence] = []
-        self.citations: dict[Ref, Citation] = {}
+        self.citations: dict[tuple[Ref, frozenset[Opened]], Citation] = {}
         self.homeless = 0
         self._view, self._max_spans = view, max_spans
 
     def cite(self, ref: Ref, said: str) -> Citation | None:
-        """The citation of a reference, made at its first use; None where it opens nowhere."""
-        if ref not in self.citations and said and (sources := sources_of(ref, self._view, said, self._max_spans)):
-            self.citations[ref] = Citation(n=len(self.citations) + 1, kind=ref.kind, id=ref.id, title=title_of(ref, self._view), sources=sources)
-        return self.citations.get(ref)
+        """The citation of a reference for a paragraph's text, made at its first use; None where it opens nowhere."""
+        sources = opened(ref, self._view, said, self._max_spans) if said else ()
+        if not sources:
+            return None
+        key = ref, frozenset((source.document, source.start, source.end) for source in sources)
+        if key not in self.citations:
+            self.citations[key] = Citation(n=len(self.citations) + 1, kind=ref.kind, id=ref.id, title=title_of(ref, self._view), sources=sources)
+        return self.citations[key]
 
     def shown(self, text: str, refs: Sequence[Ref], said: str) -> list[Segment]:
         """The pieces that a paragraph adds, whole or in part: its clean text so far, and markers of the references known so far."""
@@ -81,7 +90,7 @@ class Composer:
     def add(self, paragraph: Paragraph) -> tuple[int, ...]:
         """Add a paragraph; the numbers that it cites, none where it is left out."""
         text = clean(paragraph.text)
-        segments = self.shown(text, paragraph.refs, text)
+        segments = self.shown(text, paragraph.refs, paragraph.said or text)
         numbers = tuple(citation.n for _, citation in segments if citation)
         if not text or not numbers:
             self.homeless += 1
@@ -98,7 +107,7 @@ def compose(paragraphs: Sequence[Paragraph], view: View, max_spans: int) -> Comp
     for paragraph in paragraphs:
         composer.add(paragraph)
     homeless = composer.homeless
-    reports = dict.fromkeys(ref.id for ref in composer.citations if ref.kind == "report" and ref.id in view.reports)
+    reports = dict.fromkeys(ref.id for ref, _ in composer.citations if ref.kind == "report" and ref.id in view.reports)
     stale = [one_line(view.reports[id_].title) for id_ in reports if view.reports[id_].stale]
     plural = ("paragraph has", "was") if homeless == 1 else ("paragraphs have", "were")
     notes = (f"{homeless} {plural[0]} no source that opens at a passage and {plural[1]} dropped.",) if homeless else ()
@@ -144,28 +153,45 @@ def title_of(ref: Ref, view: View) -> str:
     return one_line(view.title(view.chunks[ref.id].document_id))
 
 
+def opened(ref: Ref, view: View, said: str, max_spans: int) -> tuple[Source, ...]:
+    """The spans that a citation of a paragraph opens: of each of its sentences in turn the likest, at most `max_spans`."""
+    each = [sources_of(ref, view, said[start:end], max_spans) for start, end in sentences(said)] or [sources_of(ref, view, said, max_spans)]
+    found = dict.fromkeys(source for turn in zip_longest(*each) for source in turn if source is not None)
+    return tuple(found)[:max_spans]
+
+
 def sources_of(ref: Ref, view: View, said: str, max_spans: int) -> tuple[Source, ...]:
     """The spans that a citation opens: the exact piece of a chunk, or of the mentions of a record those most like what was said, then the
     best anchored, at most `max_spans`."""
     if ref.kind == "chunk" or ref.document:
         places = sorted((place for place in places_of(ref, view) if holds(view, place)), key=lambda place: GROUNDING[place.grounding])
         return tuple(_source(place, view.documents[place.document_id]) for place in places[: min(1, max_spans)])  # they are all the same words
-    rows = view.places(_owners(ref, view))
-    overlap = _overlap(rows, view, set(words(said)))
-    order = np.lexsort((rows[:, 3], rows[:, 2], view.shape["document.by_path"][rows[:, 0]], rows[:, 4], -overlap))
+    told = _told_of(_owners(ref, view), view)
+    order = np.argsort(-told.overlap(set(words(said)), view), kind="stable")
+    rows = told.rows
     found: dict[tuple[int, int, int], Source] = {}
-    for document, chunk, start, end, _ in (rows[place].tolist() for place in order):
+    for row in (rows[place].tolist() for place in order):
         if len(found) == max_spans:
             break
+        document, _, start, end, _ = row
         if (document, start, end) not in found:
-            place = Place(document_id="", chunk_id=view.chunk_told(chunk), span=Span(start=start, end=end), grounding="anchored")
-            found[document, start, end] = _source(place, view.documents.at(document))
+            found[document, start, end] = _told_at(row, view)
     return tuple(found.values())
 
 
 def first_source(ref: Ref, view: View) -> Source | None:
     """One place where a record can be opened, for lists of records."""
-    return next(iter(sources_of(ref, view, "", 1)), None)
+    if ref.kind == "chunk" or ref.document:
+        return next(iter(sources_of(ref, view, "", 1)), None)
+    row = view.first_place(_owners(ref, view))
+    return None if row is None else _told_at(row.tolist(), view)
+
+
+def _told_at(row: Sequence[int], view: View) -> Source:
+    """The source at a place (see `View.places`)."""
+    document, chunk, start, end, _ = row
+    place = Place(document_id="", chunk_id=view.chunk_told(chunk), span=Span(start=start, end=end), grounding="anchored")
+    return _source(place, view.documents.at(document))
 
 
 def places_of(ref: Ref, view: View) -> Iterable[Place]:
@@ -201,21 +227,36 @@ def holds(view: View, place: Place) -> bool:
     return document is not None and 0 <= place.span.start < place.span.end <= len(document.text)
 
 
-def _overlap(rows: NDArray[np.int64], view: View, asked: set[str]) -> NDArray[np.float64]:
-    """How much of what was said each place says: the words they share, where a word that every place has counts little."""
-    if not asked:
-        return np.zeros(len(rows))
-    known: dict[tuple[int, int, int], frozenset[str]] = remembered(view.index, "words of places", dict)
-    shared = []
-    for document, _, start, end, _ in rows.tolist():
-        own = known.get((document, start, end))
-        if own is None:
-            if len(known) >= REMEMBERED:
-                known.clear()
-            own = known[document, start, end] = frozenset(words(view.documents.at(document).text[start:end]))
-        shared.append(asked.intersection(own))
-    spread = Counter(word for found in shared for word in found)
-    return np.array([round(sum(sorted(1 / spread[word] for word in found)), 6) for found in shared], np.float64)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ToldOf:
+    """Where a record is told (see `View.places`), the best anchored first, then in the order of paths and of the text; and the words of each place, each
+    once: the number of the place, and of the word among all that were looked at."""
+
+    rows: NDArray[np.int64]
+    place: NDArray[np.int64]
+    word: NDArray[np.int64]
+
+    def overlap(self, asked: set[str], view: View) -> NDArray[np.float64]:
+        """How much of what was said each place says: the words they share, where a word that every place has counts little."""
+        known: dict[str, int] = remembered(view.index, "words in places", dict)
+        shared = np.isin(self.word, [known[word] for word in sorted(asked) if word in known])
+        _, which, spread = np.unique(self.word[shared], return_inverse=True, return_counts=True)
+        return np.round(np.bincount(self.place[shared], 1 / spread[which], len(self.rows)), 6)
+
+
+def _told_of(owners: tuple[str, ...], view: View) -> _ToldOf:
+    """Where records are told, kept for the next question."""
+    told: dict[tuple[str, ...], _ToldOf] = remembered(view.index, "places of records", dict)
+    if owners not in told:
+        if sum(len(own.rows) for own in told.values()) >= REMEMBERED:
+            told.clear()
+        rows = view.places(owners)
+        rows = rows[np.lexsort((rows[:, 3], rows[:, 2], view.shape["document.by_path"][rows[:, 0]], rows[:, 4]))]
+        known: dict[str, int] = remembered(view.index, "words in places", dict)
+        said = [dict.fromkeys(words(view.documents.at(document).text[start:end])) for document, _, start, end, _ in rows.tolist()]
+        word = np.array([known.setdefault(word, len(known)) for own in said for word in own], np.int64)
+        told[owners] = _ToldOf(rows=rows, place=np.repeat(np.arange(len(rows)), [len(own) for own in said]), word=word)
+    return told[owners]
 
 
 def _source(place: Place, document: Document) -> Source:

@@ -5,11 +5,14 @@ Every line is one line and neutralised, so that nothing in a document, a name or
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from graphrag_local.ids import digest_of
+from graphrag_local.query.arrays import Longs
 from graphrag_local.query.view import View, remembered
 from graphrag_local.records import Chunk, Community, RecordKind, Relationship, Report, Span
 from graphrag_local.text import neutralise, one_line, sentences
@@ -83,17 +86,18 @@ class Writer:
 
         Members that the report had no room for follow it as element text, so that no entity is in no window.
         """
-        members = [member for member in community.member_ids if member in self.view.entities]
-        edges = self.view.inside(members)
-        report = self.view.report_of.get(community.id)
+        view = self.view
+        members = view.entities.ids.numbers(community.member_ids)
+        members = members[members >= 0]
+        edges, report = view.between(members), view.report_of.get(community.id)
         blocks = self._findings(report) if report else ()
         heading = f"# {report.title} — {report.summary}" if report and blocks else ""
-        claims = (claim.id for member in members for claim in self.view.claims_of.get(member, ()))
+        wanted = np.intersect1d(view.entities.ids.numbers(report.untold), members) if report and blocks else members
         return Unit(
             key=digest_of("window", community.id),
             heading=self._heading(heading),
-            blocks=(*blocks, *self._elements(members, edges, frozenset(report.untold if report and blocks else members))),
-            documents=self.view.documents_of([*members, *(edge.id for edge in edges), *claims]),
+            blocks=(*blocks, *self._elements(members, edges, wanted)),
+            documents=view.documents_behind(members, edges, view.claims_about(members)),
         )
 
     def chunk(self, chunk: Chunk) -> Unit:
@@ -120,28 +124,31 @@ class Writer:
             blocks.append(Block(key=digest_of("finding", report.id, str(number)), lines=self._lines(ref, said)))
         return tuple(blocks)
 
-    def _elements(self, members: Sequence[str], edges: Sequence[Relationship], wanted: frozenset[str]) -> tuple[Block, ...]:
-        """Those members that are wanted, the one with most edges inside first.
+    def _elements(self, members: Longs, edges: Longs, wanted: Longs) -> tuple[Block, ...]:
+        """Those members (by number) that are wanted, the one with most edges inside first.
 
         An edge stands with the later of its ends that are wanted, so that a hub does not gather them all.
         """
-        degree = dict.fromkeys(members, 0)
-        for edge in edges:
-            degree[edge.source_id] += 1
-            degree[edge.target_id] += 1
-        order = sorted(members, key=lambda member: (-degree[member], member))
-        place = {member: number for number, member in enumerate(order)}
-        told: dict[str, list[Relationship]] = {}
-        for edge in edges:
-            if ends := wanted.intersection((edge.source_id, edge.target_id)):
-                told.setdefault(max(ends, key=place.__getitem__), []).append(edge)
+        if not len(wanted):
+            return ()
+        view, members = self.view, np.sort(members)
+        ends = [np.searchsorted(members, view.shape[f"edge.{end}"][edges]) for end in ("source", "target")]
+        degree = np.bincount(np.concatenate(ends), minlength=len(members))
+        own = np.searchsorted(members, wanted)
+        own = own[np.lexsort((own, -degree[own]))]
+        place = np.full(len(members), -1, np.int64)
+        place[own] = np.arange(len(own))
+        later = np.maximum(place[ends[0]], place[ends[1]])
+        told: dict[int, list[Relationship]] = {}
+        for edge, home in zip(edges[later >= 0].tolist(), later[later >= 0].tolist(), strict=True):
+            told.setdefault(home, []).append(view.relationships.at(edge))
         blocks = []
-        for member in (member for member in order if member in wanted):
+        for home, member in enumerate(view.entities.ids[number] for number in members[own].tolist()):
             lines = self._lines(Ref(kind="entity", id=member), self._entity(member))
-            for edge in sorted(told.get(member, ()), key=lambda edge: (-edge.weight, edge.id)):
-                names = " – ".join(self.view.entities[end].name for end in (edge.source_id, edge.target_id))
+            for edge in sorted(told.get(home, ()), key=lambda edge: (-edge.weight, edge.id)):
+                names = " – ".join(view.entities[end].name for end in (edge.source_id, edge.target_id))
                 lines += self._lines(Ref(kind="relationship", id=edge.id), f"{names}: {edge.description}")
-            for claim in self.view.claims_of.get(member, ()):
+            for claim in view.claims_of.get(member, ()):
                 lines += self._lines(Ref(kind="claim", id=claim.id), self._claim(claim.id))
             blocks.append(Block(key=digest_of("element", member), lines=lines))
         return tuple(blocks)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from graphrag_local.answers import AnswerSentence
-from graphrag_local.engine.base import Constraint, Gate, Grammar, Model, Reply, Request, Reranker
+from graphrag_local.engine.base import Constraint, Embedder, Gate, Grammar, Model, Reply, Request, Reranker
 from graphrag_local.errors import ContextOverflow, ReplyInvalid
 from graphrag_local.prompting import Message, Prompt
 from graphrag_local.query.context import Ref, shown_as
@@ -25,11 +25,13 @@ ITEM_TOKENS = 48  # of a point or paragraph of one short sentence: no more items
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """A paragraph of an answer before its citations are numbered; `sentences` are those of its text where they were checked already."""
+    """A paragraph of an answer before its citations are numbered; `sentences` are those of its text where they were checked already, and `said` is its
+    text as it was then, by which the places that its citations open were chosen."""
 
     text: str
     refs: tuple[Ref, ...]
     sentences: tuple[AnswerSentence, ...] = ()
+    said: str = ""
 
 
 class Ear(Protocol):
@@ -68,6 +70,7 @@ class Inquiry:
     turn: int = 0
     search: tuple[str, ...] = ()  # what passages are looked for by, where that is not the question (see `passages`)
     reranker: Reranker | None = None
+    embedder: Embedder | None = None  # by which quotes are measured
     ear: Ear | None = None
     trace: Trace | None = None
     missing: str = ""  # the part of the question that the answer leaves open

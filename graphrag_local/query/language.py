@@ -40,9 +40,37 @@ _FUNCTION_WORDS = {
     "pl": "co kto kiedy gdzie dlaczego jak jaki jaka jakie który która które ile jest są był była było w na z do i oraz lub o od dla przez się nie czy",
     "sv": "vad vem när var varför hur vilken vilket vilka är var och eller en ett den det de av i på till för med som har kan inte om vid",
     "fi": "mikä mitä kuka ketä milloin missä miksi miten kuinka mitkä ketkä on ovat oli olivat ja tai ei että se ne tämä kun mistä mihin kenen",
+    "ru": "что чего чему чем кто кого кому кем где когда куда откуда почему зачем как какой какая какое какие каких каком какого какую который которая "
+    "которое которые чей чья чьё чье чьи сколько такой такая такое такие это эта этот эти был была было были есть быть ли же бы не ни и или а но да нет в во на "
+    "с со из от до для по о об обо при за над под у к ко через между без",
+    "uk": "що чого чому чим хто кого кому ким де коли куди звідки навіщо як який яка яке які яких якому якого яку чий чия чиє чиї скільки такий така таке "
+    "такі це ця цей ці був була було були є бути чи же би не ні і й та або а але так в у на з із зі від до для по про при за над під к через між без",
+}
+# Words that stand for someone told of elsewhere, or for who asks and is asked: never what a question is about. They do not tell languages apart.
+_PRONOUNS = {
+    "en": "i me my mine we us our ours you your yours he him his she her hers it its they them their theirs these those there",
+    "de": "ich mich mir mein meine wir uns unser unsere du dich dir dein deine ihr ihre ihren ihrem ihrer euch er ihn ihm sein seine seinen seinem seiner sie "
+    "es ihnen dies diese dieser dieses diesen man sich",
+    "fr": "je j me m moi mon ma mes nous notre nos tu te t toi ton ta tes vous votre vos il ils elle elles lui leur leurs son sa ses eux se s on cet cette "
+    "ces ça cela l d qu c n",
+    "es": "yo me mí mi mis nosotros nos nuestro nuestra tú te ti tu tus usted ustedes él ella ello ellos ellas le les lo su sus suyo este esta esto estos estas "
+    "ese esa eso esos esas",
+    "pt": "eu me mim meu minha nós nos nosso nossa tu te teu tua você vocês ele ela eles elas lhe lhes seu sua seus suas dele dela deles delas este esta isto "
+    "esse essa isso",
+    "it": "io mi me mio mia noi ci nostro nostra tu ti te tuo tua voi vi vostro lui lei egli ella essi esse loro suo sua suoi sue questo questa questi queste "
+    "quello quella l d",
+    "nl": "ik mij me mijn wij we ons onze jij je jou jouw u uw hij hem zijn zij ze haar hun hen deze die",
+    "pl": "ja mnie mi mój moja my nas nam nasz ty ciebie ci twój wy was wam wasz on ona ono oni one jego go jemu mu jej ją ich im nim nią nich ten ta to ci te",
+    "sv": "jag mig min mitt vi oss vår du dig din ditt ni er han honom hans hon henne hennes den dess de dem deras denna detta dessa sin sitt sina",
+    "fi": "minä minun minua me meidän sinä sinun te teidän hän hänen häntä hänet he heidän heitä sen niiden nämä tämän tätä",
+    "ru": "я меня мне мной мой моя моё мои мы нас нам нами наш наша ты тебя тебе твой вы вас вам ваш он его ему им нём нем она её ее ей ней оно они их ими "
+    "них свой своя своё свои этого этой этом тот та те того той",
+    "uk": "я мене мені мій моя моє мої ми нас нам наш ти тебе тобі твій ви вас вам ваш він його йому ним ньому вона її їй ній воно вони їх їм ними них їхній "
+    "свій своя своє свої цього цієї той та те ті того тієї",
 }
 _MARKED = {"de": "ß", "es": "ñ¿¡", "pt": "ãõ", "pl": "ąęłśżźćń", "fr": "œçêâî", "sv": "å", "it": "ìò", "nl": "ĳ"}
 _SETS = {code: frozenset(listed.split()) for code, listed in _FUNCTION_WORDS.items()}
+_SMALL = {code: known.union(_PRONOUNS[code].split()) for code, known in _SETS.items()}  # what says nothing about what is asked for
 FUNCTION_WORDS = frozenset().union(*_SETS.values())
 _KANA, _HAN, _HANGUL = re.compile("[\u3040-\u30ff]"), re.compile("[\u3400-\u9fff]"), re.compile("[\uac00-\ud7af]")
 _ARABIC, _CYRILLIC, _LATIN_WORD = re.compile("[\u0600-\u06ff]"), re.compile("[\u0400-\u04ff]"), re.compile("[a-zA-Z\u00c0-\u024f]+")
@@ -61,7 +89,7 @@ def language_of(question: str) -> str:
         "zh": 0.0 if _KANA.search(question) else len(_HAN.findall(question)) / CJK_PER_WORD,
         "ko": len(_HANGUL.findall(question)) / CJK_PER_WORD,
         "ar": len(_ARABIC.findall(question)) / LETTERS_PER_WORD,
-        "uk" if _UKRAINIAN.search(question) else "ru": len(_CYRILLIC.findall(question)) / LETTERS_PER_WORD,
+        _cyrillic(question): len(_CYRILLIC.findall(question)) / LETTERS_PER_WORD,
     }
     script, weight = max(weights.items(), key=lambda pair: pair[1])
     if weight >= max(0.5, float(len(_LATIN_WORD.findall(question)))):
@@ -73,10 +101,16 @@ def language_of(question: str) -> str:
     return best if scores[best] else ""
 
 
+def _cyrillic(question: str) -> str:
+    """Ukrainian by letters that Russian does not have, or by its small words; else Russian."""
+    said = set(words(question))
+    return "uk" if _UKRAINIAN.search(question) or len(said & _SETS["uk"]) > len(said & _SETS["ru"]) else "ru"
+
+
 def asked_for(question: str) -> list[str]:
     """The words of a question that say what it is about, each once: all but the function words of its language, or all where there are no others."""
     said = list(dict.fromkeys(words(question)))
-    known = _SETS.get(language_of(question), frozenset())
+    known = _SMALL.get(language_of(question), frozenset())
     return [word for word in said if word not in known] or said
 
 

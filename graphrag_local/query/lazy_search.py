@@ -4,7 +4,8 @@ Passages are ranked by the retrieval core and tested for relevance best first. E
 other passages up or down, so that the budget goes where something was found. What proved relevant is read as mode `source` reads.
 """
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphrag_local.engine.base import Choice, Embedder, Gate
@@ -14,7 +15,7 @@ from graphrag_local.query.context import Ref, Unit, Writer
 from graphrag_local.query.inquiry import Inquiry, Paragraph
 from graphrag_local.query.mapreduce import EMPTY_WINDOW, map_reduce, map_room
 from graphrag_local.query.passages import passages
-from graphrag_local.query.view import View, remembered
+from graphrag_local.query.view import View
 from graphrag_local.query.windows import LINE_SHARE, Costs, Window, cut, filled
 from graphrag_local.records import Chunk
 from graphrag_local.text import words
@@ -22,7 +23,7 @@ from graphrag_local.text import words
 REACH = 4  # passages that are ranked for each that may be tested
 ROUND = 16  # tests that run side by side; what they find decides the next ones
 DRY = 2  # rounds without anything relevant after which the rest is left
-GROUP = 6  # chunks that a community has in the mean at least, so that finding something in it says something about others
+CLEARLY = 0.1  # by which a probability is over another one so that it says something
 PASSAGE_TOKENS = 1000  # of a passage that is tested
 VERDICT_TOKENS = 8  # one letter, in quotes on some servers, and its end
 
@@ -56,28 +57,26 @@ def nearness_of(hits: Sequence[tuple[str, float]]) -> dict[str, float]:
     return {owner: score / best if best > 0 else 1.0 for owner, score in hits}
 
 
-def groups_of(view: View) -> dict[str, str]:
+class Groups(Mapping[str, str]):
+    """The group of each chunk, read when it is asked for."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __getitem__(self, chunk_id: str) -> str:
+        number = int(self._view.shape["chunk.group"][self._view.chunks.ids.number(chunk_id)])
+        return self._view.communities.ids[number] if number >= 0 else self._view.chunks[chunk_id].document_id
+
+    def __len__(self) -> int:
+        return len(self._view.chunks)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._view.chunks)
+
+
+def groups_of(view: View) -> Groups:
     """The group of each chunk: the community that it mentions most, on the deepest level whose communities have some chunks each; else its document."""
-
-    def make() -> dict[str, str]:
-        for level in reversed(view.levels):
-            found = _on_level(view, level)
-            if found and (level == 0 or len(found) >= GROUP * len(set(found.values()))):
-                return {chunk.id: found.get(chunk.id, chunk.document_id) for chunk in view.chunks.values()}
-        return {chunk.id: chunk.document_id for chunk in view.chunks.values()}
-
-    return remembered(view.index, "groups of chunks", make)
-
-
-def _on_level(view: View, level: int) -> dict[str, str]:
-    community_of = {member: community.id for community in view.level(level) for member in community.member_ids}
-    counts: dict[str, dict[str, int]] = {}
-    for mention in view.index.mentions():
-        community = community_of.get(mention.owner_id)
-        if community is not None and mention.chunk_id in view.chunks:
-            count = counts.setdefault(mention.chunk_id, {})
-            count[community] = count.get(community, 0) + 1
-    return {chunk: min(count, key=lambda community: (-count[community], community)) for chunk, count in counts.items()}
+    return Groups(view)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,6 +92,7 @@ class Hunt:
     floor: float = 0.0
     dry: int = 0
     failed: int = 0
+    chosen: list[str] = field(default_factory=list)  # of passages that all passed
     _of_group: dict[str, list[float]] = field(default_factory=dict)
 
     async def found(self) -> list[str]:
@@ -109,7 +109,21 @@ class Hunt:
             if self.inquiry.ear:
                 self.inquiry.ear.progress(f"{self.calls} of at most {budget} passages tested, {len(self.relevant)} of them relevant.")
         best = sorted(self.shares, key=lambda owner: (-self.shares[owner], -self.nearness[owner], owner))
-        return self.relevant or best[: self.inquiry.settings.always_read]
+        relevant = self.relevant
+        if self._tells_nothing(relevant):
+            middle = statistics.median(self.shares.values())
+            clear = [owner for owner in relevant if self.shares[owner] >= middle + CLEARLY]
+            nearest = [owner for owner in self.nearness if owner in self.shares]
+            settings = self.inquiry.settings
+            most = max(settings.always_read, len(clear) or settings.top_chunks)
+            self.chosen = list(dict.fromkeys([*clear, *nearest]))[:most]
+            return self.chosen
+        return relevant or best[: self.inquiry.settings.always_read]
+
+    def _tells_nothing(self, relevant: Sequence[str]) -> bool:
+        """Whether every passage passed with probabilities that are no measure: nothing was asked of an empty one, or they are hardly over that."""
+        told = self.inquiry.model.card.logprobs and not self.failed and len(relevant) == len(self.shares) > 1
+        return told and (self.floor == 0.0 or max(self.shares.values()) < self.floor + CLEARLY)
 
     @property
     def relevant(self) -> list[str]:
@@ -120,6 +134,8 @@ class Hunt:
         """What there is to say about the tests."""
         communities = len({self.groups[owner] for owner in self.relevant})
         said = [f"{len(self.shares)} of {len(self.inquiry.view.chunks)} passages tested, {len(self.relevant)} relevant, in {communities} parts of the graph."]
+        if self.chosen:
+            said.append(f"The model found every passage relevant, so the {len(self.chosen)} that it is surest of or that came nearest are read.")
         if not self.relevant:
             said.append(f"No passage proved relevant, so the {min(len(self.shares), self.inquiry.settings.always_read)} nearest are read.")
         if self.waiting:

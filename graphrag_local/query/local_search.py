@@ -34,7 +34,7 @@ async def answer(inquiry: Inquiry, embedder: Embedder) -> list[Paragraph]:
 async def near_by(inquiry: Inquiry, embedder: Embedder) -> Neighbourhood:
     """What is near the question of an inquiry, in all that passages are looked for by."""
     most = inquiry.settings.top_chunks
-    ranked = await with_references(inquiry.question, await passages(inquiry, embedder, most), inquiry.view, embedder, most)
+    ranked = with_references(inquiry.question, await passages(inquiry, embedder, most), inquiry.view, most)
     near = await neighbourhood(" ".join(inquiry.search or (inquiry.question,)), ranked, inquiry.view, embedder, inquiry.settings)
     if inquiry.trace:
         kept = inquiry.trace.records(inquiry.view, (ref for ref in near.refs() if ref.kind != "chunk"))
@@ -49,12 +49,12 @@ def read(inquiry: Inquiry, near: Neighbourhood, budget: int) -> Evidence:
 
 async def ranked(question: str, view: View, embedder: Embedder, settings: QuerySettings, k: int) -> list[tuple[Ref, float]]:
     """The k records that `local` would read first: two passages, then an entity, a relationship or a report in turn."""
-    found = await with_references(question, await rank_parts(parts_of(question), view, embedder, settings.top_chunks), view, embedder, settings.top_chunks)
+    found = with_references(question, await rank_parts(parts_of(question), view, embedder, settings.top_chunks), view, settings.top_chunks)
     near = await neighbourhood(question, found, view, embedder, settings)
     chunks = [Ref(kind="chunk", id=chunk_id) for chunk_id, _ in near.passages.hits]
     kinds = [
         [Ref(kind="entity", id=owner) for owner in near.entities],
-        [Ref(kind="relationship", id=edge.id) for edge in near.edges],
+        [Ref(kind="relationship", id=owner) for owner in near.edges],
         [Ref(kind="report", id=report.id) for report in near.reports],
     ]
     others = [refs[place] for place in range(max(map(len, kinds))) for refs in kinds if place < len(refs)]

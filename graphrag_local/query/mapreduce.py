@@ -15,9 +15,10 @@ from graphrag_local.engine.base import Constraint, Grammar, Request
 from graphrag_local.errors import ContextOverflow, ReplyInvalid
 from graphrag_local.flow import map_ordered
 from graphrag_local.query.context import LETTERS, Ref, shown_as
+from graphrag_local.query.fitting import UNFIT, fitting_points, fitting_quotes, hopeless
 from graphrag_local.query.inquiry import TRIES, Inquiry, Outcome, Paragraph
-from graphrag_local.query.quote import best, quotes_of, read_chosen, varied
-from graphrag_local.query.schema import Answered, answer_constraint, choice_constraint, map_constraint, read_answer, read_choice, read_points
+from graphrag_local.query.quote import best, quotes_of, read_chosen, read_headed, varied
+from graphrag_local.query.schema import Answered, answer_constraint, choice_constraint, map_constraint, read_answer, read_points
 from graphrag_local.query.unanswered import left_open
 from graphrag_local.query.windows import SMALLEST, Window, smaller, smaller_budget
 
@@ -26,6 +27,7 @@ PROBE_TOKENS = 16  # enough for the one token that the empty window is asked for
 EMPTY_WINDOW = "N/A"
 NOTHING = Answered(useful=False)
 CHOICES = 2  # a model that only chooses has so many sentences of a window to choose from for each that it may take
+MEASURED = 4  # and so many for each are measured by the question beforehand
 CENTRAL = 1.0  # what the graph weighs against the words of the question where the whole collection is read
 NEAR = 0.25  # and where what is read was found by the question
 
@@ -58,6 +60,8 @@ async def map_reduce(inquiry: Inquiry, windows: Sequence[Window]) -> list[Paragr
     """The paragraphs of an answer from these windows; none when they do not answer the question (the notes say why)."""
     if not windows:
         inquiry.notes.append("There was no evidence to read.")
+        return []
+    if inquiry.quotes and hopeless(inquiry):
         return []
     reduce_room(inquiry)  # a window too small for the last call is told before the first
     points = await _map(inquiry, windows)
@@ -306,7 +310,10 @@ async def reduce(inquiry: Inquiry, points: Sequence[Point]) -> list[Paragraph]:
     """
     may_decline = all(point.forced for point in points)
     if inquiry.quotes:
-        points = _quoted(inquiry, points)
+        fitting = await fitting_points(inquiry, {point.text: point.refs[0] for point in reversed(points)})
+        points = _quoted(inquiry, [point for point in points if point.text in fitting])
+        if not points:
+            return []
     collected = _collected(points, reduce_room(inquiry), inquiry)
     answer: list[Paragraph] | None = None
     try:
@@ -334,9 +341,9 @@ async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: b
     reply = inquiry.reply_tokens(inquiry.settings.reply_tokens)
     items = inquiry.items(inquiry.settings.max_paragraphs, reply)
     messages = inquiry.messages(prompt, items=items, may_decline=may_decline, text=window.text)
-    constraint, read, ids = _answering(inquiry, window, items, may_decline=may_decline)
+    constraint, read, ids = await _answering(inquiry, prompt, window, items, may_decline=may_decline)
     if not ids:
-        inquiry.notes.append("There was nothing to quote.")
+        inquiry.notes += [] if UNFIT in inquiry.notes else ["There was nothing to quote."]
         return Outcome(value=[], gate=None)
     request = inquiry.request(messages, constraint, reply, gate=gate, window=window)
     if inquiry.ear:
@@ -365,15 +372,18 @@ async def write(inquiry: Inquiry, prompt: str, window: Window, *, may_decline: b
 Asking = tuple[Constraint, Callable[[str], Answered], Mapping[str, Ref]]
 
 
-def _answering(inquiry: Inquiry, window: Window, items: int, *, may_decline: bool) -> Asking:
+async def _answering(inquiry: Inquiry, prompt: str, window: Window, items: int, *, may_decline: bool) -> Asking:
     """How an answer is asked for: its constraint, the reader of its reply, and what the ids stand for that it may cite."""
     form = inquiry.model.card.form
     if not inquiry.quotes:
         constraint = answer_constraint(form, tuple(window.ids), items, may_decline=may_decline)
         return constraint, lambda text: read_answer(form, text, window.ids), window.ids
     quotes = quotes_of(window.ids, inquiry.view, inquiry.question, central=NEAR)
+    if prompt != "reduce":  # points were measured with those that had no room
+        quotes = await fitting_quotes(inquiry, best(quotes, MEASURED * items) if len(quotes) > MEASURED * items else quotes)
     quotes = best(quotes, items) if len(quotes) > items else quotes  # points are in their order already
     texts = {short: quote.text for short, quote in quotes.items()}
     least = -(-2 * len(quotes) // 3)  # it may leave out a third: when to stop it does not know
     choice = choice_constraint(tuple(quotes), least=least, most=items, scored=False, may_decline=may_decline)
-    return choice, lambda text: read_choice(text, texts, scored=False), {short: quote.ref for short, quote in quotes.items()}
+    top = next(iter(quotes if prompt == "reduce" else best(quotes, 1)), "")
+    return choice, lambda text: read_headed(text, texts, top, items), {short: quote.ref for short, quote in quotes.items()}

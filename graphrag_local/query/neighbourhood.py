@@ -15,8 +15,8 @@ from graphrag_local.engine.base import Embedder
 from graphrag_local.ids import digest_of
 from graphrag_local.query.context import Block, Line, Ref, Unit, Writer
 from graphrag_local.query.language import asked_for
-from graphrag_local.query.retrieve import ENTITY_WORDS, Ranked, Scored, WordIndex, fused, links_of, nearest, vector_of
-from graphrag_local.query.view import View, remembered
+from graphrag_local.query.retrieve import ENTITY_WORDS, Ranked, Scored, fused, links_of, nearest, vector_of, words_of
+from graphrag_local.query.view import View
 from graphrag_local.query.windows import LINE_SHARE, Costs, Window, filled
 from graphrag_local.records import RecordKind, Relationship, Report
 from graphrag_local.settings import QuerySettings
@@ -34,18 +34,18 @@ TOLD: dict[RecordKind, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
-    """What is near a question, each list best first. The first `named` entities are those that it names."""
+    """What is near a question, each list best first; entities and edges by their ids. The first `named` entities are those that it names."""
 
     entities: tuple[str, ...]
     named: int
-    edges: tuple[Relationship, ...]
+    edges: tuple[str, ...]
     reports: tuple[Report, ...]
     passages: Ranked
 
     def refs(self) -> Iterator[Ref]:
         """All that is near: entities, relationships, reports, passages."""
         yield from (Ref(kind="entity", id=owner) for owner in self.entities)
-        yield from (Ref(kind="relationship", id=edge.id) for edge in self.edges)
+        yield from (Ref(kind="relationship", id=owner) for owner in self.edges)
         yield from (Ref(kind="report", id=report.id) for report in self.reports)
         yield from (Ref(kind="chunk", id=owner) for owner, _ in self.passages.hits)
 
@@ -92,7 +92,7 @@ def _prominence(entity: int, view: View) -> tuple[int, int]:
 
 def _likely(question: str, view: View, vector: list[float] | None, near: Sequence[str], k: int) -> list[str]:
     """The entities nearest by vectors, by the words of their names and descriptions, and by standing in the best passages."""
-    by_words = remembered(view.index, "words of entities", lambda: WordIndex(view.index.kept(ENTITY_WORDS)))
+    by_words = words_of(view, ENTITY_WORDS)
     in_passages: dict[int, float] = {}
     for place, owners in enumerate(view.told(near, "entity"), 1):
         for owner in owners.tolist():
@@ -102,15 +102,23 @@ def _likely(question: str, view: View, vector: list[float] | None, near: Sequenc
     return [owner for owner, _ in fused(nearest(view, "entity", vector, 2 * k), by_words.best(question, 2 * k), told)]
 
 
-def _edges(owners: Sequence[str], near: Sequence[str], view: View) -> tuple[Relationship, ...]:
-    """The relationships of these entities: those between two of them, then those told in the best passages, then the heaviest."""
+def _edges(owners: Sequence[str], near: Sequence[str], view: View) -> tuple[str, ...]:
+    """The ids of the relationships of these entities: those between two of them, then those told in the best passages, then the heaviest."""
     group = view.entities.ids.numbers(owners)
-    edges = np.unique(np.concatenate([np.zeros(0, np.int32), *map(view.edges.row, group.tolist())]))
-    told = np.concatenate([np.zeros(0, np.int64), *view.told(near, "edge")])
-    source, target = view.shape["edge.source"][edges], view.shape["edge.target"][edges]
-    inside = np.isin(source, group) & np.isin(target, group) & (source != target)
-    order = np.lexsort((edges, -view.shape["edge.weight"][edges], ~np.isin(edges, told), ~inside))[:EDGES]
-    return tuple(map(view.relationships.at, edges[order].tolist()))
+    edges = np.sort(np.concatenate([np.zeros(0, np.int32), *map(view.edges.row, group.tolist())]))
+    edges = edges[np.diff(edges, prepend=-1) > 0]
+    source, target, weight = (view.shape[f"edge.{name}"][edges] for name in ("source", "target", "weight"))
+    known, told = np.zeros(len(view.entities), bool), np.zeros(len(view.relationships), bool)
+    known[group] = True
+    told[np.concatenate([np.zeros(0, np.int64), *view.told(near, "edge")])] = True
+    inside, here = known[source] & known[target] & (source != target), told[edges]
+    some = np.arange(len(edges))
+    others = len(edges) - EDGES  # the lightest that are neither, which need not be put in order
+    if others > 0:
+        least = np.partition(np.where(inside | here, np.inf, weight), others)[others]
+        some = np.flatnonzero(inside | here | (weight >= least))
+    order = some[np.lexsort((some, -weight[some], ~here[some], ~inside[some]))][:EDGES]
+    return tuple(map(view.relationships.ids.__getitem__, edges[order].tolist()))
 
 
 def _reports(owners: Sequence[str], view: View) -> tuple[Report, ...]:
@@ -132,7 +140,7 @@ class Section:
     """A part of the evidence with its share of the room: its units, and their blocks as (unit, block) in the order in which they are taken."""
 
     units: tuple[Unit, ...]
-    order: tuple[tuple[int, int], ...]
+    order: Iterable[tuple[int, int]]
     share: float
 
 
@@ -145,7 +153,7 @@ class Surveyor(Writer):
 
     def sections(self, near: Neighbourhood, question: str, settings: QuerySettings, budget: int) -> list[Section]:
         """Reports, the graph, passages, in the order in which they stand in the window."""
-        about = frozenset(near.entities) | {edge.id for edge in near.edges}
+        about = frozenset(near.entities).union(near.edges)
         costs = Costs(self.counter)
         reports = [unit for report in near.reports if (unit := self.report(report, about)).blocks]
         passages = [self.chunk(self.view.chunks[chunk_id]) for chunk_id, _ in near.passages.hits]
@@ -169,7 +177,7 @@ class Surveyor(Writer):
     def _graph(self, near: Neighbourhood, share: float) -> Section:
         claims = [claim for owner in near.entities for claim in self.view.claims_of.get(owner, ())]
         entities = [self._lines(Ref(kind="entity", id=owner), self._entity(owner)) for owner in near.entities]
-        edges = [self._lines(Ref(kind="relationship", id=edge.id), self._edge(edge)) for edge in near.edges]
+        edges = [self._lines(Ref(kind="relationship", id=owner), self._edge(self.view.relationships[owner])) for owner in near.edges]
         told = [self._lines(Ref(kind="claim", id=claim.id), self._claim(claim.id)) for claim in claims]
         named = (("# Entities", entities), ("# Relationships", edges), ("# Claims", told))
         units = tuple(Unit(key=digest_of("local", name), heading=name, blocks=_blocks(lines), documents=()) for name, lines in named if lines)
@@ -198,16 +206,33 @@ def _blocks(lines: Iterable[tuple[Line, ...]]) -> tuple[Block, ...]:
     return tuple(Block(key=digest_of("element", own[0].ref.id), lines=own) for own in lines)
 
 
-def turns(units: Sequence[Unit], best: Sequence[Sequence[int]], room: float, costs: Costs) -> tuple[tuple[int, int], ...]:
+def turns(units: Sequence[Unit], best: Sequence[Sequence[int]], room: float, costs: Costs) -> Iterable[tuple[int, int]]:
     """The blocks of units in the order in which they are taken: of each its best ones, up to a part of the room, then what is left of each."""
-    first: list[tuple[int, int]] = []
-    rest: list[tuple[int, int]] = []
-    for number, (unit, order) in enumerate(zip(units, best, strict=True)):
-        left = room / PARTS - costs.unit(replace(unit, blocks=()))
-        for taken, block in enumerate(order):
-            left -= costs.block(unit.blocks[block]) if left >= 0 else 0
-            (first if left >= 0 or not taken else rest).append((number, block))
-    return (*first, *rest)
+    return Turns(units, best, room, costs)
+
+
+class Turns(Iterable[tuple[int, int]]):
+    """See `turns`. A unit is counted when its turn comes: most have none, since there is no room left."""
+
+    def __init__(self, units: Sequence[Unit], best: Sequence[Sequence[int]], room: float, costs: Costs) -> None:
+        self._units, self._best, self._room, self._costs = units, best, room, costs
+        self._split: dict[int, int] = {}
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for number, order in enumerate(self._best):
+            yield from ((number, block) for block in order[: self._first(number)])
+        for number, order in enumerate(self._best):
+            yield from ((number, block) for block in order[self._first(number) :])
+
+    def _first(self, number: int) -> int:
+        """How many blocks of a unit are taken at its first turn."""
+        if number not in self._split:
+            unit, order = self._units[number], self._best[number]
+            left, taken = self._room / PARTS - self._costs.unit(replace(unit, blocks=())), 0
+            while taken < len(order) and (left := left - self._costs.block(unit.blocks[order[taken]])) >= 0:
+                taken += 1
+            self._split[number] = max(taken, min(1, len(order)))
+        return self._split[number]
 
 
 def shared(sections: Sequence[Section], view: View, budget: int, counter: TokenCounter) -> tuple[Window, dict[RecordKind, int]]:

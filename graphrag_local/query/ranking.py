@@ -6,7 +6,7 @@ reserved places, and all of them where the question names nothing that the colle
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +43,29 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linked:
-    """Scores of chunks by links, best first, and the reason for each; `covered` is the share of the question that names what the collection is about."""
+    """Chunks by links, best first; of each the name that led to it and the chunk in which that stands, -1 for the question. `covered` is the share of the
+    question that names what the collection is about."""
 
     order: tuple[int, ...]
-    why: dict[int, Step]
+    why: dict[int, tuple[int, int]]
     covered: float
+
+
+class Reasons(Mapping[str, Step]):
+    """Why chunks are there, by their ids; written when it is asked for, since few of the many that links lead to are read."""
+
+    def __init__(self, why: Mapping[int, tuple[int, int]], links: Links) -> None:
+        self._why, self._links = why, links
+
+    def __getitem__(self, chunk_id: str) -> Step:
+        phrase, front = self._why[self._links.texts.ids.number(chunk_id)]
+        return Step(name=" ".join(self._links.names.key(phrase)), via=self._links.texts.ids[front] if front >= 0 else "")
+
+    def __len__(self) -> int:
+        return len(self._why)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._links.texts.ids.__getitem__, self._why)
 
 
 class Walk:
@@ -57,7 +75,8 @@ class Walk:
         self.links, self.dense = links, dense
         self.words = placed_words(question)
         self.seeds = links.seeds(self.words, question)
-        self.why: dict[int, Step] = {}
+        self.why: dict[int, tuple[int, int]] = {}
+        self._passages: dict[tuple[int, float], list[tuple[int, float]]] = {}
 
     def linked(self) -> Linked:
         """The chunks that links lead to."""
@@ -84,11 +103,17 @@ class Walk:
             weight = seed.weight if self.links.reaches[seed.phrase] else seed.weight * (0.3 + 0.7 * float(self.links.idf[seed.phrase]))
             for chunk, value in self.passages(seed.phrase, 1.0):
                 found.setdefault(chunk, []).append(weight * value)
-                self.why.setdefault(chunk, Step(name=self._name(seed.phrase)))
+                self.why.setdefault(chunk, (seed.phrase, -1))
         return {chunk: max(values) + 0.2 * (math.fsum(values) - max(values)) for chunk, values in found.items()}
 
     def passages(self, phrase: int, mention: float) -> list[tuple[int, float]]:
         """The chunks about a name, by its own row and those of the names it may stand for; else chunks that mention it, times `mention`."""
+        key = phrase, mention
+        if key not in self._passages:
+            self._passages[key] = (self._about(phrase) if self.links.reaches[phrase] else []) or self._mentioning(phrase, mention)
+        return self._passages[key]
+
+    def _about(self, phrase: int) -> list[tuple[int, float]]:
         links = self.links
         rows = [(target, weight) for target, weight in links.about.row(phrase)]
         for other, share in links.ties.row(phrase):
@@ -97,13 +122,15 @@ class Walk:
         for target, weight in rows:
             for chunk, part in self._opened(target):
                 best[chunk] = max(best.get(chunk, 0.0), weight * part)
-        if best:
-            return sorted(best.items())
-        chunks = links.mentions.row(phrase)
+        return sorted(best.items())
+
+    def _mentioning(self, phrase: int, mention: float) -> list[tuple[int, float]]:
+        chunks = self.links.mentions.row(phrase)
         share = mention / math.sqrt(max(1, len(chunks)))
         if len(chunks) > MENTIONED:
-            chunks = chunks[np.argsort(-self.dense[chunks], kind="stable")][:MENTIONED]
-            chunks = chunks[self.dense[chunks] > 0]
+            similar = self.dense[chunks]
+            some = similar.nonzero()[0]
+            chunks = chunks[some[np.argsort(-similar[some], kind="stable")][:MENTIONED]]
         return [(chunk, share) for chunk in chunks.tolist()]
 
     def _opened(self, target: int) -> list[tuple[int, float]]:
@@ -123,9 +150,6 @@ class Walk:
         rarity = [self.links.texts.rarity(word.key) for word in self.words]
         named = {place for seed in self.seeds if self.links.reaches[seed.phrase] for place in range(seed.begin, seed.end)}
         return math.fsum(rarity[place] for place in sorted(named)) / (math.fsum(rarity) or 1.0)
-
-    def _name(self, phrase: int) -> str:
-        return " ".join(self.links.names.key(phrase))
 
     # --- the bridge
 
@@ -148,7 +172,7 @@ class Walk:
                     if value > best.get(chunk, 0.0):
                         best[chunk] = value
                         if chunk not in self.why:
-                            self.why[chunk] = Step(name=self._name(phrase), via=links.texts.ids[front])
+                            self.why[chunk] = phrase, front
         return {chunk: value + MORE * (more[chunk] - value) for chunk, value in best.items()}
 
     def _edges(self, front: int, own: set[int], cues: Flags) -> list[tuple[int, float]]:

@@ -107,8 +107,10 @@ def by_nobody(view: View) -> bool:
 
 
 async def lean(question: str, view: View, embedder: Embedder) -> str:
-    """The mode that the signals speak for, without a model."""
-    return possible((await signals(question, view, embedder)).lean()[0], view)
+    """The mode that the signals speak for, without a model; where they are not clear about the whole, passages hold the answer if anything does."""
+    mode, clear, _ = (await signals(question, view, embedder)).lean()
+    mode = possible(mode if clear or mode != "global" else "basic", view)
+    return "lazy" if mode == "global" and by_nobody(view) else mode
 
 
 async def choose(inquiry: Inquiry, embedder: Embedder, level: int) -> str:

@@ -15,7 +15,7 @@ from graphrag_local.answers import AnswerSentence, Source, Verdict
 from graphrag_local.engine.base import Choice, Entailment, Gate, Request
 from graphrag_local.errors import EngineError, ModelMissing, UsageError
 from graphrag_local.ids import document_id
-from graphrag_local.query.cite import clean, sources_of
+from graphrag_local.query.cite import clean, opened
 from graphrag_local.query.context import Ref, cut_text, shown_as
 from graphrag_local.query.inquiry import Inquiry, Paragraph
 from graphrag_local.query.windows import JOINTS, SMALLEST
@@ -55,7 +55,7 @@ class Piece:
 
 
 class Support:
-    """The checks of one answer. Each sentence with its references is checked once, whoever asks; `strict` answers hold only what is supported."""
+    """The checks of one answer. Each sentence of a paragraph is checked once, whoever asks; `strict` answers hold only what is supported."""
 
     def __init__(self, inquiry: Inquiry, entailment: Entailment | None, *, strict: bool = False) -> None:
         self.strict = strict
@@ -64,7 +64,7 @@ class Support:
         if strict and self.method == "off":
             raise UsageError("A strict answer needs the check of its sentences, and query.support is off.", hint="Set query.support=auto.")
         self._inquiry, self._entailment = inquiry, entailment
-        self._checks: dict[tuple[str, tuple[Ref, ...]], asyncio.Task[Check]] = {}
+        self._checks: dict[tuple[str, tuple[Ref, ...], str], asyncio.Task[Check]] = {}
         self._slots = asyncio.Semaphore(IN_FLIGHT)
 
     def pieces(self, paragraph: Paragraph) -> list[Piece]:
@@ -72,7 +72,8 @@ class Support:
         text = clean(paragraph.text)
         spans = sentences(text)
         begins = [*(start for start, _ in spans[1:]), *([len(text)] if spans else [])]
-        return [Piece(text[start:end], text[end:after], self._begin(text[start:end], paragraph.refs)) for (start, end), after in zip(spans, begins, strict=True)]
+        checks = [self._begin(text[start:end], paragraph.refs, text) for start, end in spans]
+        return [Piece(text[start:end], text[end:after], check) for (start, end), after, check in zip(spans, begins, checks, strict=True)]
 
     async def checked(self, paragraph: Paragraph) -> Paragraph:
         """A paragraph with the verdicts of its sentences; a strict one of its supported sentences alone, which may be none."""
@@ -86,7 +87,7 @@ class Support:
                 continue
             text, gap = f"{text}{gap}{piece.text}", piece.gap
             told.append(AnswerSentence(text=piece.text, cites=(), verdict=check.verdict, p=check.p))
-        return replace(paragraph, text=text, sentences=tuple(told))
+        return replace(paragraph, text=text, sentences=tuple(told), said=clean(paragraph.text))
 
     async def close(self) -> None:
         """Give up what is still being checked."""
@@ -119,16 +120,17 @@ class Support:
 
     # --- one sentence
 
-    def _begin(self, sentence: str, refs: tuple[Ref, ...]) -> "asyncio.Task[Check]":
-        if (sentence, refs) not in self._checks:
-            self._checks[sentence, refs] = asyncio.create_task(self._check(sentence, refs))
-        return self._checks[sentence, refs]
+    def _begin(self, sentence: str, refs: tuple[Ref, ...], said: str) -> "asyncio.Task[Check]":
+        if (sentence, refs, said) not in self._checks:
+            self._checks[sentence, refs, said] = asyncio.create_task(self._check(sentence, refs, said))
+        return self._checks[sentence, refs, said]
 
-    async def _check(self, sentence: str, refs: tuple[Ref, ...]) -> Check:
+    async def _check(self, sentence: str, refs: tuple[Ref, ...], said: str) -> Check:
+        """The check against what the citations of its paragraph open, and nothing else."""
         view, settings = self._inquiry.view, self._inquiry.settings
         if self.method == "off" or not any(map(str.isalnum, sentence)):
             return UNCHECKED
-        sources = [source for ref in refs for source in sources_of(ref, view, sentence, settings.max_spans)]
+        sources = [source for ref in refs for source in opened(ref, view, said, settings.max_spans)]
         if self.method == "compare":
             return Check("supported", 1.0) if any(sentence in clean(source.quote) for source in sources) else Check("unsupported", 0.0)
         told = evidence_of(sources)

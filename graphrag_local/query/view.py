@@ -5,12 +5,13 @@ What belongs to what comes from arrays (see `shape`) that lie beside the records
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from graphrag_local.query.arrays import Arrays, Ids, Ints, Kept, Lists, Longs, Strings, below
-from graphrag_local.query.shape import shape_of
+from graphrag_local.query.shape import GROUNDING, before, on_level, placed, ranges, shape_of
 from graphrag_local.records import Chunk, Claim, Community, Document, Entity, Mention, Relationship, Report
 
 T = TypeVar("T")
@@ -76,7 +77,7 @@ class Part:
     make: Callable[[Index], Arrays]
 
 
-SHAPE = Part(name="shape", of=RECORDS, form="1", make=lambda index: shape_of(**{name: getattr(index, name)() for name in RECORDS}))
+SHAPE = Part(name="shape", of=RECORDS, form="3", make=lambda index: shape_of(**{name: getattr(index, name)() for name in RECORDS}))
 
 
 class Shelf(Mapping[str, T]):
@@ -153,6 +154,9 @@ class View:
         self.edges_of = Grouped(self.entities.ids, self.edges, self.relationships.at)
         self.claims_of = Grouped(Ids(kept["subjects"]), Lists(below(kept, "claims_of")), self.claims.at)
         self.mentions = Lists(below(kept, "mentions_of"))
+        self.mentions_in = Lists(below(kept, "mentions_in"))
+        self.members = Lists(below(kept, "members"))
+        self.communities: Shelf[Community] = self._shelf("communities")
         self.mentions_of = Grouped(Ids(kept["owners"]), self.mentions, index.mentions().__getitem__)
         self.reports_about = Lists(below(kept, "reports_about"))
         self.told_in = Lists(below(kept, "told_in"))
@@ -171,46 +175,109 @@ class View:
         """The communities that are valid on a level: a partition of the entities."""
         return [c for c in self.index.communities() if c.first_level <= number <= c.last_level]
 
+    def on_level(self, number: int) -> Longs:
+        """The numbers of the same communities, by their ids in order."""
+        return on_level(self.shape, number)
+
     def inside(self, members: Sequence[str]) -> list[Relationship]:
         """The relationships with both ends among these entities, each once."""
         group = self.entities.ids.numbers(members)
-        group = group[group >= 0]
+        return list(map(self.relationships.at, self.between(group[group >= 0]).tolist()))
+
+    def between(self, group: Longs) -> Longs:
+        """The numbers of the relationships with both ends among the entities of these numbers, each once."""
         begin, end = self.edges.begin[group], self.edges.begin[group + 1]
         owner = np.repeat(group, end - begin)
-        edges = self.edges.target[_ranges(begin, end)] if len(group) else np.zeros(0, np.int32)
+        edges = self.edges.target[ranges(begin, end)].astype(np.int64)
         known = np.zeros(len(self.entities), bool)
         known[group] = True
-        both = (self.shape["edge.source"][edges] == owner) & known[self.shape["edge.target"][edges]]
-        return list(map(self.relationships.at, edges[both].tolist()))
+        found: Longs = edges[(self.shape["edge.source"][edges] == owner) & known[self.shape["edge.target"][edges]]]
+        return found
+
+    def claims_about(self, group: Longs) -> Longs:
+        """The numbers of the claims about the entities of these numbers."""
+        if not len(self.claims):
+            return np.zeros(0, np.int64)
+        subjects = Ids(self.shape["subjects"]).among(self.entities.ids.kept[group])
+        begin, end = (self.shape["claims_of.begin"][subjects[subjects >= 0] + more] for more in (0, 1))
+        return self.shape["claims_of.target"][ranges(begin, end)].astype(np.int64)
 
     def documents_of(self, record_ids: Iterable[str]) -> tuple[str, ...]:
         """The ids of the documents that these records came from."""
-        mentions = self._mentions(record_ids)
-        return tuple(self._documents[number] for number in np.unique(self.shape["mention.document"][mentions]).tolist())
+        return self._documents_of(self._owners.numbers(list(record_ids)))
 
-    def _mentions(self, record_ids: Iterable[str]) -> Ints:
-        """The numbers of all mentions of these records, record by record."""
-        owners = self._owners.numbers(list(record_ids))
+    def documents_behind(self, entities: Longs, edges: Longs, claims: Longs) -> tuple[str, ...]:
+        """The same of the records of these numbers."""
+        told = self._owners.numbers([self.claims.ids[number] for number in claims.tolist()])
+        return self._documents_of(np.concatenate((self._owner_of["entity"][entities], self._owner_of["edge"][edges], told)))
+
+    @cached_property
+    def _owner_of(self) -> dict[str, Longs]:
+        """The number among what is mentioned of each entity and of each relationship, -1 where it is not."""
+        found = {"entity": np.full(len(self.entities), -1, np.int64), "edge": np.full(len(self.relationships), -1, np.int64)}
+        for kind, numbers in found.items():
+            owners = np.flatnonzero(self.shape[f"owner.{kind}"] >= 0)
+            numbers[self.shape[f"owner.{kind}"][owners]] = owners
+        return found
+
+    def _documents_of(self, owners: Longs) -> tuple[str, ...]:
+        told = np.zeros(len(self._documents), bool)
+        told[self.shape["mention.document"][self._mentions(owners)]] = True
+        return tuple(self._documents.some(told))
+
+    def _mentions(self, owners: Longs) -> Ints:
+        """The numbers of all mentions of what has these numbers among what is mentioned, record by record."""
         owners = owners[owners >= 0]
-        return self.mentions.target[_ranges(self.mentions.begin[owners], self.mentions.begin[owners + 1])]
+        return self.mentions.target[ranges(self.mentions.begin[owners], self.mentions.begin[owners + 1])]
+
+    def standing(self, chunk_id: str) -> tuple[Longs, Longs, Longs]:
+        """Where entities are told in a chunk: number of the entity, start and end."""
+        number = self._told.number(chunk_id)
+        mentions = self.mentions_in.row(number) if number >= 0 else np.zeros(0, np.int32)
+        entity = self.shape["owner.entity"][self.shape["mention.owner"][mentions]].astype(np.int64)
+        mentions, entity = mentions[entity >= 0], entity[entity >= 0]
+        begin, end = self.shape["mention.spans"][mentions], self.shape["mention.spans"][mentions + 1]
+        spans = ranges(begin, end)
+        return np.repeat(entity, end - begin), self.shape["span.start"][spans], self.shape["span.end"][spans]
 
     def places(self, record_ids: Iterable[str]) -> Longs:
         """Where these records are told, each place once, those that are in their document: rows of the number of the document, the number of the chunk
         (see `chunk_told`), start, end, and how well it is anchored (0 the best), in the order of the mentions."""
-        shape, mentions = self.shape, self._mentions(record_ids)
-        begin, end = shape["mention.spans"][mentions], shape["mention.spans"][mentions + 1]
-        mention, spans = np.repeat(mentions, end - begin), _ranges(begin, end)
-        document, start, end = shape["told.document"][shape["mention.document"][mention]], shape["span.start"][spans], shape["span.end"][spans]
-        rows = np.stack((document, shape["mention.chunk"][mention], start, end, shape["mention.grounding"][mention]), axis=1).astype(np.int64)
-        sound = (document >= 0) & (start >= 0) & (start < end)
-        sound[sound] = end[sound] <= shape["document.size"][document[sound]]
-        rows = rows[sound]
-        _, first = np.unique(rows, axis=0, return_index=True)
-        return rows[np.sort(first)]
+        spans, mention, sound = placed(self.shape, self._mentions(self._owners.numbers(list(record_ids))))
+        rows = self._rows(spans[sound], mention[sound])
+        document, chunk, start, end, grounding = rows.T
+        keys = end, start * len(GROUNDING) + grounding, (document << 32) + chunk
+        order = np.lexsort(keys)
+        fresh = np.ones(len(order), bool)
+        fresh[1:] = np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0)
+        once: Longs = rows[np.sort(order[fresh])]
+        return once
+
+    def first_place(self, record_ids: Iterable[str]) -> Longs | None:
+        """The first of the places where these records are told, by how well it is anchored, then in the order of paths and of the text."""
+        owners = self._owners.numbers(list(record_ids))
+        spans = self.shape["owner.first"][owners[owners >= 0]].astype(np.int64)
+        spans = spans[spans >= 0]
+        if not len(spans):
+            return None
+        mention = np.searchsorted(self.shape["mention.spans"], spans, side="right") - 1
+        best = np.lexsort(before(self.shape, spans, mention))[:1]
+        row: Longs = self._rows(spans[best], mention[best])[0]
+        return row
+
+    def _rows(self, spans: Longs, mention: Longs) -> Longs:
+        shape = self.shape
+        document = shape["told.document"][shape["mention.document"][mention]]
+        columns = document, shape["mention.chunk"][mention], shape["span.start"][spans], shape["span.end"][spans], shape["mention.grounding"][mention]
+        return np.stack(columns, axis=1).astype(np.int64)
 
     def chunk_told(self, number: int) -> str:
         """The id of a chunk in which something is told."""
         return self._told[number]
+
+    def chunks_told(self) -> Iterator[str]:
+        """The ids of all chunks in which something is told."""
+        return iter(self._told)
 
     def told(self, chunk_ids: Iterable[str], kind: Literal["entity", "edge"]) -> list[Longs]:
         """The numbers of the entities, or of the relationships, that each of these chunks mentions."""
@@ -225,12 +292,6 @@ class View:
         """What a document is called: its title, else its path; "" when it is gone."""
         number = self.documents.ids.number(document_id)
         return str(self._titles[number]) if number >= 0 else ""
-
-
-def _ranges(begin: Longs, end: Longs) -> Longs:
-    """The numbers of several ranges, one range after the other."""
-    counts = end - begin
-    return np.repeat(begin - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 def view_of(index: Index) -> View:

@@ -94,6 +94,7 @@ class _Plan:
     elements: Elements
     budget: Budget
     heads: Mapping[str, int]
+    whole: frozenset[str]
     parts: tuple[_Part, ...] = ()
     covered: frozenset[str] = frozenset()
     cap: int = 0
@@ -103,7 +104,9 @@ class _Plan:
         """A record's line without ids, cut where there is a cap; an entity of a part is only named, its report describes it."""
         if record_id in self.covered:
             return self.elements.label(record_id)
-        return shortened(self.elements.body(record_id), self.cap, self.budget.count) if self.cap else self.elements.body(record_id)
+        # A quoted report chooses among the sentences of descriptions.
+        body = self.elements.body(record_id) if self.budget.quoted else self.elements.told(record_id, self.whole, self.budget.count)
+        return shortened(body, self.cap, self.budget.count) if self.cap else body
 
     def cost(self, record_id: str) -> int:
         """Tokens of a record's line with its ids."""
@@ -190,7 +193,7 @@ def build_context(community: Community, parts: Sequence[Community], reports: Map
     text, ids, lines = _written(plan, shown, findings)
     number = max(1, min(budget.findings, math.ceil(len(ids) / ELEMENTS_PER_FINDING)))
     # The record ids belong to it: equal words about other records would give a report with sources that do not exist.
-    given = quotable(ids, elements, community.member_ids) if budget.quoted else None
+    given = quotable(ids, elements, community.member_ids, [part.member_ids for part in parts]) if budget.quoted else None
     quoted = [given.mark()] if given else []  # a description may be longer than the line that the text has of it
     mark = fingerprint([budget.shape, text, list(ids.values()), number, len(left_out), sorted(untold), *quoted])
     return Context(
@@ -215,7 +218,8 @@ def fits_whole(community: Community, elements: Elements, budget: Budget) -> bool
 
 def _plan(elements: Elements, budget: Budget, community: Community, parts: Sequence[_Part]) -> _Plan:
     covered = frozenset[str]().union(*(part.members for part in parts))
-    return _Plan(elements, budget, _head_costs(budget.count, len(community.member_ids)), tuple(parts), covered)
+    whole = elements.group(community.member_ids)
+    return _Plan(elements, budget, _head_costs(budget.count, len(whole)), whole, tuple(parts), covered)
 
 
 def _fits(plan: _Plan, community: Community) -> bool:

@@ -1,13 +1,19 @@
 """The records of the graph as lines of text, and which of them are inside a community. No model, no budget."""
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from graphrag_local.ids import digest_of
 from graphrag_local.records import Claim, Entity, Mention, RecordKind, Relationship
 from graphrag_local.text import neutralise, one_line, sentences, size
 
 PREFIX: dict[RecordKind, str] = {"entity": "E", "relationship": "K", "claim": "D"}  # R is a report's, in questions
+AT_HOME = 0.5  # share of an entity's mentions in passages that a group shares with it, from which on its summary is about the group (our choice)
+TOLD_TOKENS = 256  # of what is told of another one, as many as are joined without a summary by default
+NEAR_TURNS = 3  # statements from shared passages for one from elsewhere (our choice: the rest of its part in the collection stays in view)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +45,14 @@ class Elements:
         self._sizes: dict[tuple[str, ...], float] = {}
         self._documents: dict[str, set[str]] = {claim.id: {claim.document_id} for claim in self.claims.values()}
         self._headings: dict[str, set[str]] = {}
+        self._mentions: dict[str, list[Mention]] = {}
+        self._named: dict[str, set[str]] = {}  # chunk -> the entities that it mentions
+        self._groups: dict[tuple[str, ...], frozenset[str]] = {}
+        self._told: dict[tuple[str, frozenset[str]], str] = {}
         for mention in mentions:
+            if mention.owner_kind == "entity":
+                self._mentions.setdefault(mention.owner_id, []).append(mention)
+                self._named.setdefault(mention.chunk_id, set()).add(mention.owner_id)
             self._documents.setdefault(mention.owner_id, set()).add(mention.document_id)
             if not ends_like_a_sentence(mention.description):
                 self._headings.setdefault(mention.owner_id, set()).add(mention.description)
@@ -67,6 +80,47 @@ class Elements:
         if record_id not in self._bodies:
             self._bodies[record_id] = self._body(record_id)
         return self._bodies[record_id]
+
+    def group(self, members: tuple[str, ...]) -> frozenset[str]:
+        """These entities as a set, the same object each time, so that looking things up by it is quick."""
+        return self._groups.setdefault(members, frozenset(members))
+
+    def told(self, record_id: str, group: frozenset[str], count: Callable[[str], int]) -> str:
+        """A record's line for a group: its body, unless it is an entity of which more is said than its description holds, and most of it elsewhere.
+
+        Of such a hub the summary is about other things, so that its own statements are told, up to `TOLD_TOKENS`: from passages that mention another
+        member too, and every fourth from elsewhere, picked by their hash. So what is said of it elsewhere hardly ever moves a report here.
+        """
+        if record_id not in self._long:
+            return self.body(record_id)
+        if (record_id, group) not in self._told:
+            self._told[record_id, group] = self._hub(record_id, group, count) or self.body(record_id)
+        return self._told[record_id, group]
+
+    def _hub(self, entity_id: str, group: frozenset[str], count: Callable[[str], int]) -> str:
+        """A hub's line of statements, "" where the entity is at home in the group, or nothing is said of it there."""
+        mentions = self._mentions[entity_id]
+        shared = [one for one in mentions if any(other in group for other in self._named[one.chunk_id] if other != entity_id)]
+        near, said = ({one.description for one in rows} - {""} for rows in (shared, mentions))
+        if not near or len(shared) >= AT_HOME * len(mentions):
+            return ""
+        kept, room = [], TOLD_TOKENS
+        for text in _mixed(sorted(near, key=digest_of), sorted(said - near, key=digest_of)):
+            room -= count(text)
+            if room < 0:
+                break
+            kept.append(text)
+        return neutralise(one_line(f"{self.label(entity_id)}: {' '.join(kept)}")) if kept else ""
+
+    @cached_property
+    def _long(self) -> set[str]:
+        """The entities of which more is said than their description holds: it is a summary."""
+        found = set()
+        for entity_id, mentions in self._mentions.items():
+            length = len(self.entities[entity_id].description) if entity_id in self.entities else math.inf
+            if sum(len(one.description) + 1 for one in mentions) > length + 1 and len(" ".join({one.description for one in mentions} - {""})) > length:
+                found.add(entity_id)
+        return found
 
     def said(self, record_id: str) -> str:
         """A record's description alone."""
@@ -148,6 +202,12 @@ _END = re.compile(r"[.!?…。！？｡．؟۔।॥։።៕][\"'”’»›)\]}
 def ends_like_a_sentence(text: str) -> bool:
     """Whether a text ends with a stop of any script, marks around it or not."""
     return _END.search(text[-20:]) is not None
+
+
+def _mixed(near: Sequence[str], far: Sequence[str]) -> list[str]:
+    """So many near ones, then one from afar, and so on, as long as there are any."""
+    turns = range(max(-(-len(near) // NEAR_TURNS), len(far)))
+    return [text for turn in turns for text in (*near[NEAR_TURNS * turn : NEAR_TURNS * (turn + 1)], *far[turn : turn + 1])]
 
 
 def _by_end(ends: Iterable[tuple[str, set[str]]]) -> dict[str, list[str]]:

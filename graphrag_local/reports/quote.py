@@ -16,6 +16,7 @@ from graphrag_local.text import neutralise, one_line, sentences, size
 
 MOST_BESIDE = 4  # records that explain a finding, besides the one that opens it
 MOST_NAMES = 3  # names in a title
+LATER = 3  # places by which a name of one word, or one without capitals, comes later in it
 LEAST_WORDS = 4  # words in lower case that tell a sentence from a heading, an address or a date
 LEAST_SIZE = 8.0  # the same where a script has no case, in model-free tokens
 # Tokens of the longest reply, a token a byte at least: "G", tab, rating and line end with the end of the reply; a finding with five ids of
@@ -37,7 +38,7 @@ class Lead:
 class Quotable:
     """What a report may be composed of: `leads` in the order of the context, by short id what each record says and whom it is about.
 
-    `names` are those of the entities of the context, the strongest first.
+    `names` are those of the entities of the context, the strongest first, in the order in which titles take them.
     """
 
     leads: tuple[Lead, ...]
@@ -51,8 +52,10 @@ class Quotable:
         return [leads, [[key, texts] for key, texts in self.said.items()], [[key, names] for key, names in self.about.items()], self.names]
 
 
-def quotable(ids: Mapping[str, str], elements: Elements, members: Sequence[str]) -> Quotable:
-    """What a context with these short ids can be quoted for; records that say nothing telling are left out as long as others do."""
+def quotable(ids: Mapping[str, str], elements: Elements, members: Sequence[str], parts: Sequence[Sequence[str]] = ()) -> Quotable:
+    """What a context with these short ids can be quoted for; records that say nothing telling are left out as long as others do.
+
+    `parts` are the members of its sub-communities."""
     texts = {short: _pieces(elements.said(record_id), elements.headings(record_id)) for short, record_id in ids.items()}
     said = {short: told for short, pieces in texts.items() if (told := tuple(filter(is_telling, pieces)))}
     said = said or {short: pieces for short, pieces in texts.items() if pieces}
@@ -69,7 +72,7 @@ def quotable(ids: Mapping[str, str], elements: Elements, members: Sequence[str])
         leads=tuple(Lead(short=short, sentence=own[short], beside=around[short]) for short in ids if short in own),
         said=said,
         about={short: tuple(_name(elements, entity) for entity in entities[short]) for short in ids},
-        names=_by_strength(elements, members, dict.fromkeys(entity for ends in entities.values() for entity in ends)),
+        names=_for_title(_by_strength(elements, members, dict.fromkeys(entity for ends in entities.values() for entity in ends)), parts),
     )
 
 
@@ -126,15 +129,51 @@ def _name(elements: Elements, entity_id: str) -> str:
     return neutralise(one_line(elements.entities[entity_id].name))
 
 
-def _by_strength(elements: Elements, members: Sequence[str], shown: Iterable[str]) -> tuple[str, ...]:
-    """Names by edges within the community (never the whole graph's); those with a digit last, since dates and numbers make poor titles."""
+def _by_strength(elements: Elements, members: Sequence[str], shown: Iterable[str]) -> dict[str, str]:
+    """Names, with whose they are, by edges within the community (never the whole graph's).
+
+    Those of one word come some places later, as do those without a capital, since they say less of what a report is about; those with a digit last,
+    since dates and numbers make poor titles.
+    """
     degree: dict[str, int] = {}
     for edge in elements.inside(members).relationships:
         for end in elements.ends(edge):
             degree[end] = degree.get(end, 0) + 1
-    named = [(_name(elements, entity), entity) for entity in shown]
-    ranked = sorted(named, key=lambda pair: (any(map(str.isdigit, pair[0])), -degree.get(pair[1], 0), *pair))
-    return tuple(dict.fromkeys(name for name, _ in ranked))
+    ranked = sorted(((_name(elements, entity), entity) for entity in shown), key=lambda pair: (-degree.get(pair[1], 0), *pair))
+    found: dict[str, str] = {}
+    for _, name, entity in sorted((place + LATER * _poverty(name), name, entity) for place, (name, entity) in enumerate(ranked)):
+        found.setdefault(name, entity)
+    return dict(sorted(found.items(), key=lambda pair: any(map(str.isdigit, pair[0]))))
+
+
+def _poverty(name: str) -> int:
+    """How many of the marks of a telling name one lacks, in a script that has them: several words, capitals."""
+    return (" " not in name) + name.islower() if name.lower() != name.upper() else 0
+
+
+def _for_title(names: Mapping[str, str], parts: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Names (with whose they are), reordered where those that a title takes are all of one part: then it would be that part's title too."""
+    home = {entity: number for number, part in enumerate(parts) for entity in part}
+    order = list(names)
+    taken = _apart(order)[:MOST_NAMES]
+    homes = {home.get(names[name], -1) for name in taken}
+    if len(homes) != 1 or homes == {-1}:
+        return tuple(order)
+    others = [name for name in order if home.get(names[name], -1) not in homes]
+    if fitting := [name for name in others if len(_apart([*taken[: MOST_NAMES - 1], name])) == len(taken[: MOST_NAMES - 1]) + 1]:
+        opening = [*taken[: MOST_NAMES - 1], fitting[0]]
+    else:
+        opening = others[:1]
+    return tuple(dict.fromkeys([*opening, *order]))
+
+
+def _apart(names: Iterable[str]) -> list[str]:
+    """The names that are no part of an earlier one, nor have one as theirs."""
+    chosen: list[str] = []
+    for name in names:
+        if is_new(name, chosen):
+            chosen.append(name)
+    return chosen
 
 
 def is_new(text: str, told: Iterable[str]) -> bool:
@@ -201,8 +240,4 @@ def compose(cited: Sequence[Sequence[str]], ids: Mapping[str, str], given: Quota
 def title(cited: Iterable[Sequence[str]], given: Quotable) -> str:
     """The names of the strongest entities that are cited, joined by commas, which every language reads; none that is a part of another."""
     about = {name for shorts in cited for short in shorts for name in given.about[short]}
-    chosen: list[str] = []
-    for name in given.names:
-        if name in about and not any(name in one or one in name for one in chosen):
-            chosen.append(name)
-    return ", ".join(chosen[:MOST_NAMES])
+    return ", ".join(_apart(name for name in given.names if name in about)[:MOST_NAMES])

@@ -306,7 +306,7 @@ def collect(lock: BuildLock, keep: int) -> Collected:
         for id_ in generation_ids(lock.index):
             derived.clear(folder / id_)
         kept = [folder / id_ / path for id_ in generation_ids(lock.index) for path in files_under(folder / id_)]
-        stamps.prune(lock.index, kept)
+        stamps.prune(lock.index, [*kept, lock.index / "ledger.sqlite"])
     return Collected(removed=tuple(removed), held=tuple(held))
 
 

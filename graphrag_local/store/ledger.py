@@ -25,6 +25,7 @@ from typing import Any, Final, Self
 from graphrag_local.errors import GraphragError, IndexBusy
 from graphrag_local.ids import digest_of
 from graphrag_local.records import LedgerRow
+from graphrag_local.store import stamps
 from graphrag_local.store.files import make_folder, storage, sync_folder
 from graphrag_local.store.ledger_check import kept_vectors, problems
 from graphrag_local.store.ledger_errors import translated
@@ -161,6 +162,17 @@ class Ledger:
         """Read all of it; one sentence per problem, none when all is well."""
         with translated(self.path), self._reading:
             return problems(self._reader, self.path)
+
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong with it; it is read unless its file is as it was when all of it was read last."""
+        index, identity = self.path.parent, stamps.ledger_identity(self.path)
+        if identity and stamps.load(index).get(identity) == stamps.SOUND:
+            return True
+        if self.verify():
+            return False
+        if identity and identity == stamps.ledger_identity(self.path):
+            stamps.save(index, {**stamps.load(index), identity: stamps.SOUND})
+        return True
 
     def close(self) -> None:
         """Finish what is waiting, fold the log into the file, and close. Closing twice does nothing."""

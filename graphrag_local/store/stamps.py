@@ -1,5 +1,8 @@
 """Which files this machine has already hashed: a file with the same inode, size and modification time need not be hashed again.
 
+The ledger, which is not hashed as a whole, is on the list once all of it was read and found sound. What rots under an unchanged stamp is found by
+`status --verify`, which hashes and reads everything and leaves only what is sound on the list; no row of the ledger is used without its checksum anyway.
+
 The list is a convenience of one machine (`index/run/verified.json`): without it, and where it cannot be written, files are hashed at every
 opening. A hard link in the next generation is the same inode, so it is not hashed twice.
 """
@@ -10,12 +13,22 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _NAME = "run/verified.json"
+SOUND = "sound"  # in place of the SHA-256 of a ledger
 
 
 def identity(path: Path) -> str:
     """What stands for a file's content as long as nobody writes to it."""
     found = path.stat()
     return f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
+
+
+def ledger_identity(path: Path) -> str:
+    """The same for a ledger, "" while part of it is in its log or it is not there."""
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        return "" if log.is_file() and log.stat().st_size else identity(path)
+    except FileNotFoundError:
+        return ""
 
 
 def load(index: Path) -> dict[str, str]:

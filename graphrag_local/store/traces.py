@@ -43,6 +43,15 @@ def read_trace(path: Path) -> dict[str, Any]:
     return content
 
 
+def problems(index: Path) -> list[str]:
+    """The traces that are not what their names vouch for, a sentence each."""
+    folder = index / FOLDER
+    with storage(folder):
+        paths = sorted(folder.glob("*-????????????.json")) if folder.is_dir() else []
+        altered = [path for path in paths if digest_of(path.read_bytes())[:12] != path.stem[-12:]]
+    return [f"{path} was altered, and is not what was asked any more: delete it." for path in altered]
+
+
 def remove_traces(index: Path, documents: Collection[str], strings: Collection[str], generations: Collection[str]) -> int:
     """Remove the traces that name one of these documents (by id) or hold one of these strings; returns how many.
 

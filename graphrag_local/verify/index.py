@@ -17,7 +17,7 @@ from typing import Any, Final
 from graphrag_local.engine.base import EmbedderCard
 from graphrag_local.errors import GraphragError, IndexMissing
 from graphrag_local.records import RecordKind, Vector
-from graphrag_local.store import derived, stamps
+from graphrag_local.store import derived, receipts, stamps, stand, traces
 from graphrag_local.store.forgotten import read_forgotten, unfinished
 from graphrag_local.store.generations import Generation, current_id, folder_of, generation_ids, open_damaged, problems
 from graphrag_local.store.lance import Tables, Vectors, folder_name
@@ -52,6 +52,11 @@ def damages(index: Path) -> list[str]:
             read(index)
         except GraphragError as error:
             found.append(str(error))
+    for look in (receipts.problems, stand.problems, traces.problems):
+        try:
+            found += look(index)
+        except GraphragError as error:
+            found.append(str(error))
     with contextlib.ExitStack() as stack:
         ledger, known = None, dict[str, str]()
         try:
@@ -65,13 +70,28 @@ def damages(index: Path) -> list[str]:
             except GraphragError as error:
                 if id_ in generation_ids(index):  # else it was collected meanwhile
                     found.append(str(error))
+        if ledger is not None:
+            found += _ledger(ledger, known)
         if ids:
             stamps.save(index, known)
-        try:
-            found += ledger.verify() if ledger else []
-        except GraphragError as error:
-            found.append(str(error))
     return found
+
+
+def _ledger(ledger: Peek, known: dict[str, str]) -> list[str]:
+    """What is wrong with the ledger; a sound one is noted, unless it changed meanwhile."""
+    before = stamps.ledger_identity(ledger.path)
+    try:
+        found = ledger.verify()
+    except GraphragError as error:
+        return [str(error)]
+    if before and not found and before == stamps.ledger_identity(ledger.path):
+        known[before] = stamps.SOUND
+    return found
+
+
+def not_checked(index: Path) -> str:
+    """What of an index has no checksum by which it could be checked, as a sentence; "" where all has."""
+    return receipts.unchecked(index)
 
 
 def _generation(generation: Generation, known: dict[str, str], ledger: Peek | None, *, whole: bool) -> Iterator[str]:

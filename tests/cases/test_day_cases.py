@@ -323,7 +323,7 @@ def test_a_run_that_fails_changes_nothing_for_readers(tide):
 
 def test_what_is_forgotten_leaves_a_running_service_too(tide, monkeypatch):
     """The service lets go of the generation with a forgotten document by itself: the receipt finds none left, and the next answer does not know it."""
-    monkeypatch.setattr(erasing, "LOOKS", 1500)  # the service has all the time that it needs
+    monkeypatch.setattr(erasing, "WAIT_S", 300.0)  # the service has all the time that it needs
     it, url = tide
     it.put({"secret.txt": "Mira9 met Piet9 at the ZK-GULLWING-301.\n"})
     assert it.index().code == 0

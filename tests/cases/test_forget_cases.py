@@ -1,5 +1,8 @@
 """Documents that are to leave no trace: in no file, no version of a table, no answer; and what stays where others say it, too."""
 
+import hashlib
+import json
+
 import pytest
 
 from graphrag_local.erasing import rows_left
@@ -47,6 +50,9 @@ def test_nothing_is_left_but_what_others_say(it):
     assert (receipt["still_in_input"], receipt["clean"]) == (["sealed.txt"], True)
     kept = [path.read_text() for path in (it.folder / "index" / "receipts").iterdir()]
     assert len(kept) == 1
+    for one in (receipt, json.loads(kept[0])):  # as whoever has one can check it
+        vouched = one.pop("sha256")
+        assert hashlib.sha256(json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest() == vouched
     assert receipt["digest_after"] in kept[0]
     assert "sealed" not in kept[0]
     assert it.run("status", "--json", "--verify").code == 0
@@ -208,6 +214,42 @@ def test_folders_records_and_tables(tmp_path):
         assert it.records(Document) == it.records(Chunk) == []
 
 
+def test_what_is_forgotten_together_is_brought_back_together(tmp_path, monkeypatch):
+    """`--undo` takes the folders, tables, globs and paths that `forget` takes; a name that stands for nothing forgotten is an error, and changes nothing."""
+    files = {
+        "old/a.txt": "Oldman1 sold Boat1.\n", "old/deep/b.txt": "Oldman2 sold Boat2.\n", "staff.csv": "id,text\n1,Ed met Flo.\n2,Gus met Hal.\n",
+        "note-1.txt": "Ann met Bo.\n", "note-2.txt": "Cy met Di.\n", "note-?.txt": "Ivo met Jo.\n", "kept.txt": "Kay met Lou.\n",
+    }  # fmt: skip
+    with program(tmp_path, files, extraction__method="fast", documents__missing_limit=1.0) as it:
+        assert it.index().code == 0
+        monkeypatch.chdir(it.folder)
+        assert forget(it, "note-?.txt")["paths"] == ["note-?.txt"]  # a file of that name goes before what the glob would fit
+        assert forget(it, "note-*.txt", "*.csv")["paths"] == ["note-1.txt", "note-2.txt", "note-?.txt", "staff.csv#1", "staff.csv#2"]
+        assert forget(it, "input/old/a.txt")["paths"] == ["old/a.txt"]
+        monkeypatch.chdir(it.folder / "input" / "old")
+        assert forget(it, "deep", "input/old/a.txt")["paths"] == ["old/a.txt", "old/deep/b.txt"]
+        assert set(it.texts()) == {"kept.txt"}
+
+        before = (it.folder / "index" / "forgotten.jsonl").read_bytes()
+        for names, wrong in ((["kept.txt"], "kept.txt"), (["old/", "nowhere/"], "nowhere/"), (["*.pdf"], "*.pdf")):
+            done = it.run("forget", "--undo", *names)
+            assert done.code == 2
+            assert f"Nothing that is forgotten fits '{wrong}'." in done.err
+        assert "Did you mean" in it.run("forget", "--undo", "note-9.txt").err
+        assert (it.folder / "index" / "forgotten.jsonl").read_bytes() == before
+
+        assert it.run("forget", "--undo", "staff.csv#2", "--json").json == {"brought_back": 1}
+        assert it.run("forget", "--undo", "staff.csv", "--json").json == {"brought_back": 1}
+        (it.input / "note-2.txt").unlink()
+        assert it.run("forget", "--undo", "note-1*", "--json").json == {"brought_back": 1}
+        gone = it.run("forget", "--undo", "note-2.txt")
+        assert (gone.code, gone.out) == (0, "no longer left out, but not in the input folder now: note-2.txt\n")
+        back = it.run("forget", "--undo", str(it.input / "old"))
+        assert (back.code, back.out) == (0, "2 documents will be read again by the next index: old/a.txt, old/deep/b.txt\n")
+        assert it.index().json["changes"]["forgotten"] == ["note-?.txt"]
+        assert set(it.texts()) == {"kept.txt", "note-1.txt", "old/a.txt", "old/deep/b.txt", "staff.csv#1", "staff.csv#2"}
+
+
 def test_a_file_with_a_mark_in_its_name(tmp_path):
     """A file whose name is another's with `#` behind it is no record of it, whether it is in the input or gone; it can be named itself."""
     files = {"n.txt": "Ann met Bo.\n", "n.txt#2.txt": "Cy met Di.\n", "t.csv": "id,text\n1,Ed met Flo.\n", "t.csv#1.txt": "Gus met Hal.\n", "z.txt": "Ian met Jo.\n"}
@@ -241,6 +283,29 @@ def test_an_unknown_name_is_wrong_use(it):
         assert "Did you mean sealed.txt" in done.err or len(names) > 1
     assert [path for path in sorted((it.folder / "index").rglob("*")) if path not in before] == []
     assert "sealed.txt" in it.texts()
+
+
+def test_what_was_made_without_a_model_needs_none_to_be_forgotten(tmp_path):
+    """An index that `index --method fast` made is one that `forget` asks no model for, although the settings name one for the next `index`."""
+    with program(tmp_path, OFFICE | FILES) as it:
+        there, it.settings["engine.url"] = it.settings["engine.url"], "http://127.0.0.1:9/v1"
+        assert it.index("--method=fast").code == 0
+        assert forget(it, "sealed.txt")["clean"]
+        assert forget(it, "office.txt", "--without-model")["clean"]
+        assert set(it.texts()) == {"bell.txt"}
+        it.settings["engine.url"] = there
+        done = it.index()
+        assert (done.code, "--set extraction.method=fast" in done.err) == (2, True)
+
+
+def test_where_nothing_is_nothing_is_written(tmp_path):
+    """In a folder that is no project `forget` says so and leaves it as it is."""
+    for line in (("a.txt",), ("--undo", "a.txt")):
+        with program(tmp_path / "empty") as it:
+            it.input.rmdir()
+            done = it.run("forget", *line)
+            assert (done.code, "There is no index in" in done.err, "--project" in done.err) == (1, True, True)
+            assert list(it.folder.iterdir()) == []
 
 
 # --- letters that begin alike

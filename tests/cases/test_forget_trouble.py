@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from graphrag_local import erasing
 from graphrag_local.records import Entity
 from graphrag_local.store.generations import current_id, generation_ids
 from graphrag_local.store.reading import StoredIndex
@@ -32,20 +34,28 @@ def test_generations_that_are_to_stay_are_named(it):
     assert traces(it.folder) == set()
 
 
-def test_a_generation_that_somebody_reads_is_named(it):
-    """Who reads an older generation can go on; the receipt names it, and the same command removes it once nobody does."""
+def test_a_generation_that_somebody_reads_is_named(it, monkeypatch):
+    """Who reads an older generation is waited for and can go on; the receipt, which is not clean, names it with the process and says what to do; the same
+    command removes it once nobody reads it."""
+    monkeypatch.setattr(erasing, "WAIT_S", 0.5)
     index = StoredIndex.open(it.folder / "index")
     try:
-        receipt = forget(it, "sealed.txt")
-        assert receipt["generations_kept"] == [index.generation]
-        assert receipt["generations_removed"] == []
+        receipt = forget(it, "sealed.txt", code=1)
+        assert receipt["generations_kept"] == receipt["generations_read"] == [index.generation]
+        assert (receipt["generations_removed"], receipt["clean"], receipt["found"]) == ([], False, [])
+        assert f"still reads generation {index.generation}" in receipt["to_do"]
+        assert "run the same command again" in receipt["to_do"]
         assert {document.path for document in index.documents()} == set(FILES)
         assert all(place.startswith(f"index/generations/{index.generation}") for place in traces(it.folder))
         said = it.run("forget", "sealed.txt")
-        assert f"STILL in generation {index.generation}" in said.out
+        assert said.code == 1
+        assert f"STILL in generation {index.generation}: Process {os.getpid()} still reads" in said.out or not Path("/proc/locks").is_file()
+        assert f"Generation {index.generation} is to go and is being read by" in said.err
+        assert "0.5 s at most" in said.err
     finally:
         index.close()
-    assert forget(it, "sealed.txt")["generations_removed"] == [index.generation]
+    done = forget(it, "sealed.txt")
+    assert (done["generations_removed"], done["to_do"]) == ([index.generation], "")
     assert traces(it.folder) == set()
 
 
@@ -132,7 +142,10 @@ def test_a_change_that_needs_a_yes(it):
     assert "extraction.claims" in done.err
     assert "sealed.txt" in it.texts()
     assert "every run from now on leaves them out" in done.err
+    assert it.status()["forgetting"] == 1
+    assert "A forget of 1 document was begun and is not finished" in it.run("status").out
     assert forget(it, "sealed.txt", "--yes")["clean"]
+    assert it.status()["forgetting"] == 0
 
 
 def test_who_sits_at_the_terminal_is_asked(it):

@@ -128,11 +128,13 @@ def on_terminal(line: str, width: int, **env: str) -> str:
 
 
 def put(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the input files of a project."""
+    """Write the input files of a project, each in one step: who watches the folder never sees half of one."""
     for name, text in files.items():
         path = folder / "input" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        beside = folder / f".{path.name}.part"
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
 
 
 def settings(url: str) -> str:

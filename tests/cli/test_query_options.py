@@ -49,3 +49,36 @@ def test_a_reranker_that_is_not_here_is_named(town):
 
     assert done.code == 1
     assert "some-cross-encoder" in done.err
+
+
+REFUSED = ("--retrieve-only --strict", "--retrieve-only --stream", "--retrieve-only --dynamic", "--retrieve-only --no-model", "--no-model --strict")
+
+
+@pytest.mark.parametrize("options", [*REFUSED, "--no-model --dynamic"])
+def test_wishes_that_take_a_model_do_not_go_without(town, options):
+    """What would be ignored is refused by name before anything is read."""
+    first, second = options.split()
+    done = sh(f"graphrag-local query '{QUESTION}' {town} {options}")
+
+    assert (done.code, done.out) == (2, "")
+    assert f"{first} does not go with {second}." in done.err
+
+
+def test_each_question_goes_through_the_windows_the_other_way(town, server):
+    """Also where each is a process of its own: what the server still has in its cache is where the last one ended. A question to one window is no turn."""
+
+    def asked():
+        before = len(server.requests("answer"))
+        line = f"graphrag-local query '{QUESTION}' {town} --mode source --set query.window_tokens=110 --set engine.concurrency=1 --set query.support=off"
+        assert sh(f"{line} --set query.always_read=1 --json").code == 0
+        prompts = [record.body["messages"][-1]["content"].partition("</text>")[0] for record in server.requests("answer")[before:]]
+        first = list(dict.fromkeys(prompts))
+        return first[: first.index("<text>\nN/A\n")] if "<text>\nN/A\n" in first else first
+
+    windows, back = asked(), asked()
+    assert sh(f"graphrag-local query '{QUESTION}' {town} --mode basic --set query.support=off --json").code == 0
+    again = asked()
+
+    assert len(windows) > 1
+    assert back == windows[::-1]
+    assert again == windows

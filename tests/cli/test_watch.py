@@ -16,6 +16,7 @@ from tests.cli.shell import NAMES, SCRIPT, SOON_S, descendants, project, put, ru
 
 NOTES = {f"note{number}.txt": f"Mira Holt gave lamp {number} to Piet Larsen.\n" for number in range(3)}
 SLOW = {**SCRIPT, "rules": [{"on": "extract", "calls": "1-3", "do": {"reply": "valid", "delay_s": 2}}]}
+HELD = {**SCRIPT, "rules": [{"on": "extract", "do": {"reply": "valid", "hold": True}}]}
 
 
 class Watch:
@@ -95,8 +96,12 @@ def test_every_change_brings_a_generation(tmp_path):
         assert (gone["changes"]["gone"], gone["published"]) == (["note2.txt"], True)
 
         before = len(watch.runs)
-        put(tmp_path, {f"many/{number}.txt": f"Ada Brandt counted boat {number}.\n" for number in range(40)})
-        until(lambda: watch.runs[-1]["counts"]["documents"] == 43)
+        many = tmp_path / "many"
+        many.mkdir()
+        for number in range(40):
+            (many / f"{number}.txt").write_text(f"Ada Brandt counted boat {number}.\n")
+        many.rename(watch.input / "many")  # in one step: how many quiet times there are between forty files is up to the machine
+        until(lambda: watch.runs[-1]["counts"]["documents"] == 43 or watch.process.poll() is not None)
         assert len(watch.runs) - before <= 2
         assert len({run["generation"] for run in watch.runs}) == sum(run["published"] for run in watch.runs)
         assert watch.ended_by(signal.SIGINT) == 130
@@ -134,20 +139,42 @@ def test_a_folder_that_goes_and_comes_back(tmp_path):
         assert len(server.requests("extract")) == 6
 
 
+def test_a_forget_beside_a_watch(tmp_path):
+    """While a watch is building, a `forget`, an `--undo` and another `index` are told who builds, and change nothing; when it is done the `forget` removes the
+    document, and the watch leaves it out from then on.
+    """
+    with project(tmp_path, NOTES, HELD) as server, watching(tmp_path, "--idle=0") as watch:
+        until(lambda: server.requests("extract") or watch.process.poll() is not None)
+        for line in (f"forget note1.txt --project {tmp_path}", f"forget --undo note1.txt --project {tmp_path}", f"index {tmp_path}"):
+            told = sh(f"graphrag-local {line}")
+            assert told.code == 1
+            assert f"Process {watch.process.pid} on " in told.err
+            assert "Wait until it has finished" in told.err
+        assert not (tmp_path / "index" / "forgotten.jsonl").exists()
+        server.release()
+        first = watch.next_run(after=0)
+        assert first["counts"]["documents"] == 3
+
+        receipt = sh(f"graphrag-local forget note1.txt --project {tmp_path} --json").json
+        assert (receipt["clean"], receipt["still_in_input"]) == (True, ["note1.txt"])
+        after = watch.after(lambda: edit(tmp_path, "note0.txt", "Mira Holt took lamp 0 back from Piet Larsen.\n"))
+        assert (after["changes"]["edited"], after["changes"]["forgotten"], after["counts"]["documents"]) == (["note0.txt"], ["note1.txt"], 2)
+        assert sh(f"graphrag-local status {tmp_path} --verify --json").json["problems"] == []
+
+
 def test_what_is_left_is_written_when_nothing_happens(tmp_path):
     """Looking at the files by itself it sees a change as well; in a quiet time the reports that were left out are written once, and what failed is tried again."""
-    pairs = {f"{number}.txt": f"Mira Holt{chr(97 + number)} met Piet Larsen{chr(97 + number)}.\n" for number in range(4)}
+    pairs = {f"{'most/' if number < 3 else ''}{number}.txt": f"Mira Holt{chr(97 + number)} met Piet Larsen{chr(97 + number)}.\n" for number in range(4)}
     with project(tmp_path, pairs, {"fixture_pattern": NAMES, "window_tokens": 16_000}) as server:
         with watching(tmp_path, "--poll", "--idle=2", "--set", "reports.write=lazy") as watch:
             assert watch.next_run(after=0)["reports"]["unwritten"] == 4
             settled = watch.next_run(after=1)
             assert (settled["reports"]["unwritten"], settled["reports"]["written"], settled["published"]) == (0, 4, True)
             assert "Nothing changes: the reports that are left are written." in watch.said
-            changed = watch.after(lambda: edit(tmp_path, "0.txt", "Mira Holta met Piet Larsena again, at the Harbour Board.\n"))
-            assert (changed["changes"]["edited"], changed["reports"]["stale"] + changed["reports"]["unwritten"]) == (["0.txt"], 1)
+            changed = watch.after(lambda: edit(tmp_path, "most/0.txt", "Mira Holta met Piet Larsena again, at the Harbour Board.\n"))
+            assert (changed["changes"]["edited"], changed["reports"]["stale"] + changed["reports"]["unwritten"]) == (["most/0.txt"], 1)
             assert watch.next_run(after=3)["reports"]["written"] == 1
-            for number in range(3):
-                (watch.input / f"{number}.txt").unlink()
+            (watch.input / "most").rename(tmp_path / "away")
             tried = len(list((tmp_path / "index" / "runs").iterdir()))
             until(lambda: len(list((tmp_path / "index" / "runs").iterdir())) >= tried + 3)
             assert watch.said.count("3 of 4 indexed documents are missing") == 1

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphrag_local.communities.anchor import Grower
 from graphrag_local.communities.detect import improve, modularity, partition
 from graphrag_local.communities.match import inherit
 from graphrag_local.communities.stage import build_communities
@@ -307,3 +308,15 @@ def test_the_random_generator_of_the_caller_is_left_alone():
     state = random.getstate()
     build(clique("a", 12), build(clique("a", 11)).anchor, renew="asked")
     assert random.getstate() == state
+
+
+def test_a_node_that_keeps_most_of_its_ties_stays_where_it_was():
+    """Less than half of a hub's ties moves nothing, even where another community would now be a little better; half of them does."""
+    edges = clique("a", 6) | clique("b", 6) | {("a000", "hub"): 4.0, ("a001", "hub"): 4.0, ("b000", "hub"): 3.0, ("b001", "hub"): 3.0}
+    anchor = build(edges).anchor
+    nodes = sorted({end for pair in edges for end in pair})
+    home = next(row for row in Grower(nodes, edges, anchor, RULES).roots() if "hub" in row)
+
+    assert "a000" in home
+    assert home in Grower(nodes, edges | {("b002", "hub"): 3.0}, anchor, RULES).roots()
+    assert home not in Grower(nodes, edges | {("b002", "hub"): 9.0, ("b003", "hub"): 9.0}, anchor, RULES).roots()

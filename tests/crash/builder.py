@@ -156,7 +156,7 @@ def build(job: Mapping[str, Any]) -> dict[str, Any]:
     indexing.RunLog = Staged  # type: ignore[misc]
     indexing.publish, indexing.collect = noted(indexing.publish, journal, PUBLISHING), noted(indexing.collect, journal, COLLECTING)
     publishing.point_to = noted(publishing.point_to, journal, POINTING, POINTED)
-    for phase, work in ((SEARCHING, "scan"), (DISCARDING, "discard"), (ENDING, "_keep")):
+    for phase, work in ((SEARCHING, "scan"), (DISCARDING, "discard"), (ENDING, "keep")):
         setattr(erasing, work, noted(getattr(erasing, work), journal, phase))
     project, engine = open_project(Path(job["project"]), OVERRIDES), Asked(journal)
     try:

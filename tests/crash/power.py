@@ -116,5 +116,7 @@ def why_not() -> str:
             with PowerDisk.mounted(Path(folder), 0) as disk:
                 (disk.folder / "a").write_text("a")
         except OSError as error:
-            return f"no FUSE file system can be mounted: {str(error).strip().splitlines()[-1]}"
+            reason = str(error).strip().splitlines()[-1]
+            install = " (apt-get install fuse3, say)" if "libfuse" in reason else ""
+            return f"no FUSE file system can be mounted: {reason}{install}"
     return ""

@@ -135,6 +135,18 @@ def test_a_broken_file_is_no_verdict(tmp_path, content):
     assert json.loads(path.read_text())
 
 
+def test_an_altered_verdict_is_none(tmp_path):
+    """A verdict that is not as it was written is not believed: the server is probed again."""
+    path = tmp_path / "probe.json"
+    with ModelServer(FULL) as server:
+        first = probed(server, path)
+        calls, written = len(completions(server)), path.read_text()
+        path.write_text(written.replace(f'"context_tokens": {first.card.context_tokens}', f'"context_tokens": {first.card.context_tokens + 1}'))
+        assert path.read_text() != written
+        assert probed(server, path) == first
+        assert len(completions(server)) > calls
+
+
 def test_the_revision_is_the_settings_or_a_fingerprint(tmp_path):
     """A revision that is set is taken; without one the same model gives the same fingerprint, another model another."""
     with ModelServer(FULL) as server:

@@ -13,12 +13,15 @@ from graphrag_local import erasing, indexing
 from graphrag_local.erasing import Receipt, rows_left
 from graphrag_local.forgetting import run_bring_back
 from graphrag_local.ids import document_id
+from graphrag_local.store import derived
 from graphrag_local.store import publish as publishing
 from graphrag_local.store.forgotten import unfinished
+from graphrag_local.store.generations import current_id
+from graphrag_local.store.reading import StoredIndex
 from graphrag_local.store.scan import scan
 from graphrag_local.verify.index import damages
 from tests.pipeline.changing import EXACT, FIXED, Hashes, Interrupting, Killed, Mortal, World
-from tests.pipeline.running import forget
+from tests.pipeline.running import Quiet, forget
 
 PATH = "sealed.txt"
 # Said by nobody else: three people of its own, tied to each other and into three houses, so that they sit in circles of the anchor.
@@ -42,7 +45,7 @@ FUNCTIONS = {
     "searching": (erasing, "scan"),
     "removing generations": (erasing, "discard"),
     "collecting again": (erasing, "collect"),
-    "writing the receipt": (erasing, "_keep"),
+    "writing the receipt": (erasing, "keep"),
     "ending": (erasing, "finish"),
 }
 STAGES = ("documents", "reports")
@@ -197,11 +200,46 @@ def test_two_at_once(tmp_path):
     second = sorted(set(world.files) - {PATH, first})[0]
     with dying_in("searching"), pytest.raises(Killed):
         forget(world.project, second, engine=Mortal(), embedder=Hashes())
-    assert forget_undone(world, second) == 1
+    assert run_bring_back(world.project, [second]) == {second: True}
     assert world.index().receipt is None
     assert second in {document.path for document in world.published().snapshot.documents}
 
 
-def forget_undone(world: World, path: str) -> int:
-    """`forget --undo`."""
-    return run_bring_back(world.project, [path])
+class Closing(Quiet):
+    """Progress that closes what is being read once it is told that somebody waits for that."""
+
+    def __init__(self, index: StoredIndex) -> None:
+        self.index, self.told = index, 0
+
+    def say(self, text: str) -> None:
+        """Close it."""
+        if "is to go and is being read" in text:
+            self.told += 1
+            self.index.close()
+
+
+def test_who_lets_go_is_waited_for(cases, tmp_path):
+    """A generation that is read while it is to go is removed by the same run as soon as its reader goes on."""
+    case = cases("there")
+    world = case.world.twin(tmp_path / "read")
+    progress = Closing(StoredIndex.open(world.folder / "index"))
+    receipt = forget(world.project, PATH, engine=Mortal(), embedder=Hashes(), progress=progress)
+    assert (receipt.clean, receipt.generations_kept, receipt.generations_read, receipt.to_do) == (True, (), (), "")
+    assert progress.told == 1
+    assert unfinished(world.folder / "index") is None
+
+
+def test_what_is_derived_and_damaged_is_no_obstacle(cases, tmp_path):
+    """A damaged file of what is derived from tables, of which nothing is known, is removed before the search, and made anew by the next question."""
+    case = cases("there")
+    world = case.world.twin(tmp_path / "rotten")
+    forgotten(world)
+    folder = world.folder / "index" / "generations" / current_id(world.folder / "index") / derived.FOLDER
+    files = sorted(folder.glob(f"*{derived.SUFFIX}"))
+    for path in files[:2]:
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    (folder / f".{files[2].name}.999999999").write_bytes(b"left by a process that was killed")
+    receipt = forgotten(world)
+    assert (receipt.clean, receipt.found) == (True, ())
+    assert damages(world.folder / "index") == []
+    assert sorted(folder.iterdir()) == files[2:]

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from graphrag_local import absent
 from graphrag_local.erasing import Receipt
 from graphrag_local.errors import GraphragError, IndexMissing, UsageError
 from graphrag_local.ids import document_id
 from graphrag_local.indexing import Indexed
-from graphrag_local.store.generations import current_id
+from graphrag_local.store.generations import current_id, open_current
+from graphrag_local.store.lance import Tables
 from graphrag_local.store.scan import scan
 from graphrag_local.tokens import Estimate
 from graphrag_local.verify.index import damages
@@ -76,6 +78,21 @@ def test_it_is_gone_at_once(world, tmp_path):
     assert set(receipt.waiting["reports"]) == {report.community_id for report in before.reports if document_id(PATH) in report.documents} & {
         community.id for community in now.communities
     }
+
+
+def test_an_embedder_at_hand_is_used(world, monkeypatch):
+    """Where what made the vectors is in this process, nothing is left without one, and reading nothing but the ledger is no reason to wait."""
+    monkeypatch.setattr(absent, "open_embedder_of", lambda *_: Hashes())
+    receipt = forgotten(world)
+    now = world.published().snapshot
+    assert receipt.clean
+    assert receipt.waiting["descriptions"]
+    assert receipt.waiting["vectors"] == ()
+    assert [failure for failure in now.failures if failure.stage == "vectors"] == []
+    with open_current(world.folder / "index") as generation:
+        for rows in (now.chunks, now.entities, now.reports):
+            assert set(Tables.of(generation).vectors(type(rows[0])).ids) == {row.id for row in rows}
+    assert damages(world.folder / "index") == []
 
 
 def test_the_next_index_makes_up_for_it(world, tmp_path):

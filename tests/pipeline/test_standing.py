@@ -2,17 +2,20 @@
 
 import contextlib
 import json
+import os
 import sqlite3
 
 import pytest
 
 from graphrag_local.records import Failed
+from graphrag_local.store import stamps
 from graphrag_local.store.generations import open_current
 from graphrag_local.store.lance import Tables
 from graphrag_local.store.ledger import Ledger
 from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.publish import publish
 from graphrag_local.store.reading import snapshot_of
+from graphrag_local.verify.index import damages
 from tests.fakes import Characters
 from tests.pipeline.running import index, project_of, scribe, scripted, told_as
 
@@ -174,6 +177,48 @@ def test_a_damaged_ledger_is_mended(tmp_path):
     assert len(engine.history) == 1
     assert leaves_off(project)
     assert index(project, whole=True).digest == first.digest
+
+
+def rot(path, where: bytes) -> None:
+    """Flip a bit in these bytes of a file, whose time stays."""
+    raw, times = bytearray(path.read_bytes()), path.stat()
+    raw[raw.index(where)] ^= 1
+    with path.open("r+b") as file:
+        file.write(raw)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_the_ledger_is_read_once_after_each_change(tmp_path):
+    """A ledger that is as it was when all of it was read is not read again by a run without changes; what rots in it meanwhile `status --verify` finds, and
+    from then on the next run mends it. A verification that finds nothing spares the next run the reading as well."""
+    project = project_of(tmp_path, FILES, *SIZES)
+    first = index(project)
+    ledger = project.index / "ledger.sqlite"
+    assert stamps.ledger_identity(ledger) not in stamps.load(project.index)
+    assert leaves_off(project)
+    assert stamps.load(project.index)[stamps.ledger_identity(ledger)] == stamps.SOUND
+    assert leaves_off(project)
+    assert stamps.load(project.index)[stamps.ledger_identity(ledger)] == stamps.SOUND
+
+    rot(ledger, b"Ann0x\t")
+    engine = scripted()
+    assert leaves_off(project, engine)
+    assert any("was altered; it will be asked for again" in line for line in damages(project.index))
+    assert stamps.ledger_identity(ledger) not in stamps.load(project.index)
+    assert not leaves_off(project, engine)
+    assert len(engine.history) == 1
+    assert damages(project.index) == []
+    assert stamps.load(project.index)[stamps.ledger_identity(ledger)] == stamps.SOUND
+    assert index(project, whole=True).digest == first.digest
+
+
+def test_a_ledger_whose_log_is_not_folded_in_is_read(tmp_path):
+    """What a killed process left in the log of the ledger is no part of its file: there is nothing that could stand for it."""
+    (tmp_path / "ledger.sqlite").write_bytes(b"1")
+    assert stamps.ledger_identity(tmp_path / "ledger.sqlite")
+    (tmp_path / "ledger.sqlite-wal").write_bytes(b"2")
+    assert stamps.ledger_identity(tmp_path / "ledger.sqlite") == ""
+    assert stamps.ledger_identity(tmp_path / "none.sqlite") == ""
 
 
 def test_what_a_lost_note_costs(tmp_path):

@@ -126,3 +126,38 @@ def test_any_index_gives_a_sound_answer(seed):
         answer = briefed(question, index)
         check(answer, index)
         assert briefed(question, index.shuffled(seed)).answer == answer.answer
+
+
+TWO_HOPS = {
+    "Ottoline Marsk": "Ottoline Marsk was a botanist of the northern islands. She took her degree under the professor Aksel Bruun, whom she admired all her life.",
+    "Aksel Bruun": "Aksel Bruun was born in the village of Tolme on a winter night. He kept bees behind the house. The bees of Aksel Bruun gave dark honey.",
+    "Ferry": "The ferry of Port Ellis was born of a quarrel between two brothers. It sails on Mondays.",
+    "Weather": "It rained for nine days without a break in the hills. The barley lay flat in the fields afterwards.",
+}
+
+
+@pytest.mark.parametrize("told", ["", "Aksel Bruun kept bees. He was later known far beyond the islands. "])
+def test_a_question_with_two_steps_is_answered_from_the_second_passage(told):
+    """A sentence about the name that leads on counts as one about the words beside that name, also where the text calls it "he"; others of it do not."""
+    texts = dict(TWO_HOPS)
+    if told:
+        texts["Aksel Bruun"] = told + texts["Aksel Bruun"].replace("Aksel Bruun was born", "He was born")
+    index = text_index(**texts)
+    answer = briefed("Where was the professor of Ottoline Marsk born?", index)
+
+    check(answer, index)
+    assert "born in the village of Tolme" in answer.answer
+    assert "under the professor Aksel Bruun" in answer.answer
+    assert "honey" not in answer.answer
+    assert "ferry" not in answer.answer
+
+
+def test_a_line_without_full_stops_is_quoted_in_part():
+    """Of a sentence too long to read the piece is quoted that has the words of the question, at its own place."""
+    line = " ".join(f"item {n} of the list came by cart" for n in range(40))
+    index = text_index(a=f"{line} and dredging cost nine crowns while {line}.", b=TEXTS["weather"])
+    answer = briefed("What did dredging cost in crowns?", index)
+
+    check(answer, index)
+    assert "dredging cost nine crowns" in answer.answer
+    assert all(len(source.quote) <= 400 for citation in answer.citations for source in citation.sources)

@@ -317,7 +317,12 @@ def test_what_did_not_change_is_not_derived_again(snapshot, tmp_path):
         new = put(tmp_path, dataclasses.replace(snapshot, reports=()), parent, derive=PARTS)
     before, after = files(tmp_path, old), files(tmp_path, new)
 
-    assert {name for name in after if after[name].stat().st_ino != before[name].stat().st_ino} == {"shape", "rows-of-reports", "vectors-of-reports"}
+    assert {name for name in after if after[name].stat().st_ino != before[name].stat().st_ino} == {
+        "shape",
+        "rows-of-reports",
+        "vectors-of-reports",
+        "words-of-reports",
+    }
 
 
 def test_a_file_that_cannot_be_written_is_done_without(snapshot, tmp_path):

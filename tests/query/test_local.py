@@ -182,8 +182,9 @@ def test_a_part_that_is_missing_leaves_its_room():
 def test_relationships_between_linked_entities_come_first():
     """Both ends linked goes before weight; the heavier edge leads out."""
     index = village()
-    edges = near(index, "Were Ottilie Brandt and Karl Vessel married?", local_entities=2).edges
-    names = [{view_of(index).entities[end].name for end in (edge.source_id, edge.target_id)} for edge in edges]
+    view = view_of(index)
+    edges = map(view.relationships.__getitem__, near(index, "Were Ottilie Brandt and Karl Vessel married?", local_entities=2).edges)
+    names = [{view.entities[end].name for end in (edge.source_id, edge.target_id)} for edge in edges]
 
     assert names[0] == {"Ottilie Brandt", "Karl Vessel"}
     assert {"Nils Aho", "Tarnholm"} not in names

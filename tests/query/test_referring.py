@@ -22,7 +22,7 @@ def referred(texts, question=ASKED, k=8, embedder=None):
 
     async def both():
         ranked = await rank_chunks(question, view, embedder, k)
-        return ranked, await with_references(question, ranked, view, embedder, k)
+        return ranked, with_references(question, ranked, view, k)
 
     before, after = asyncio.run(both())
     names = [[view.documents[view.chunks[owner].document_id].path.removesuffix(".txt") for owner, _ in ranked.hits] for ranked in (before, after)]
@@ -70,7 +70,7 @@ def test_nothing_found_is_nothing_to_refer_to():
     """An empty ranking, and one of beginnings that nothing led to, stay as they are."""
     view = view_of(text_index(rule=RULE, change=CHANGE))
     for ranked in (Ranked(hits=[]), Ranked(hits=[(chunk, 0.0) for chunk in sorted(view.chunks)])):
-        assert asyncio.run(with_references("?x", ranked, view, NoEmbedder(), 8)) is ranked
+        assert with_references("?x", ranked, view, 8) is ranked
 
 
 @pytest.mark.parametrize(

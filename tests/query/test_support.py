@@ -1,13 +1,14 @@
 """Checked support: what is asked about each sentence, what its verdict does, and what a strict answer leaves out."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from graphrag_local.engine.base import Entailment
 from graphrag_local.errors import EngineHung, ModelMissing, UsageError
 from tests.query.asking import Asked, Judge, asked, checked_sentence
-from tests.query.world import Reader, graph_index, text_index
+from tests.query.world import Reader, graph_index, step, text_index
 
 TEXTS = {
     "carp": "Nils Aho feeds the grass carp with reed. He feeds them twice a day.",
@@ -75,6 +76,35 @@ def test_a_strict_answer_of_nothing_is_a_refusal():
     assert done.answer.answer.startswith("Die Dokumente")
     assert done.heard == done.answer.answer
     assert any("nothing is left" in note for note in done.answer.notes)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_sentence_is_checked_against_what_its_citations_open(strict, most):
+    """A record that is told in many places has a number for each choice of them: nothing that a check showed is missing where its sentence's numbers open."""
+    facts = {name: f"{name} {said} near the lock." for name, said in (("Ann", "keeps a heron"), ("Bo", "paid nine crowns"), ("Cy", "sails"), ("Dee", "sleeps"))}
+    index = graph_index(facts, [list(facts)], reported=[0])
+    (report,) = index.rows["reports"]
+    sources = tuple(source for finding in report.findings for source in finding.sources)
+    index.rows["reports"] = [replace(report, findings=(replace(report.findings[0], sources=sources),))]
+    wrote = "Somebody near the lock has a heron. Somebody else sails.\tR1\nNine crowns were paid near the lock.\tR1\nThe heron is kept there, a whale is not.\tR1\n"
+    done = asked(
+        index, lambda request: "Y\nAll is told.\tR1\t90\n" if step(request) == "map" else wrote, judge=Judge({"whale": ("N", 0.0)}), mode="global",
+        max_spans=most, strict=strict,
+    )  # fmt: skip
+
+    shown = {checked_sentence(check): {line.partition(" ")[2] for line in evidence_lines(check)} for check in done.checks}
+    opened = {citation.n: {source.quote for source in citation.sources} for citation in done.answer.citations}
+    assert len(done.answer.sentences) == 4 - strict
+    assert len(opened) > 1
+    for sentence in done.answer.sentences:
+        assert shown[sentence.text] <= set().union(*(opened[number] for number in sentence.cites))
+    assert done.heard == done.answer.answer
+
+
+def evidence_lines(check):
+    """The numbered lines of a check's prompt."""
+    return [line for line in check.messages[-1].content.split("</text>")[0].splitlines() if line[:1].isdigit()]
 
 
 def test_a_whole_sentence_of_the_source_needs_no_call():

@@ -20,10 +20,13 @@ from graphrag_local.errors import GraphragError
 from graphrag_local.ids import digest_of
 from graphrag_local.project import ProjectFolder
 from graphrag_local.status import status_of
-from graphrag_local.store.files import files_under
-from graphrag_local.store.forgotten import read_forgotten
+from graphrag_local.store import stamps
+from graphrag_local.store.files import files_under, sha256_of
+from graphrag_local.store.forgotten import read_forgotten, unfinished
+from graphrag_local.store.generations import generation_ids, open_current
 from graphrag_local.store.lance import Tables, folder_name
 from graphrag_local.store.ledger import Ledger
+from graphrag_local.store.manifest import read_manifest
 from graphrag_local.store.tables import TABLES, VECTOR_TABLES
 from graphrag_local.verify.index import damages
 
@@ -33,9 +36,14 @@ HEAD = 128  # bytes at the beginning of a page in which half of the ledger's fli
 UNREADABLE = "cannot be read"
 SHARES = {
     "ledger": 40, "table data": 22, "derived": 8, "table versions": 8, "table transactions": 8, "manifest": 6, "CURRENT": 4, "forgotten list": 4,
-    "run log": 6, "run state": 6,
+    "begun forget": 4, "standing": 4, "receipt": 4, "trace": 3, "stamps": 4, "run log": 6, "run state": 6,
 }  # fmt: skip
-PUBLISHED = ("ledger", "table data", "derived", "table versions", "table transactions", "table indices", "manifest", "CURRENT", "forgotten list")
+PUBLISHED = ("ledger", "table data", "derived", "table versions", "table transactions", "table indices", "manifest", "CURRENT")
+KEPT = ("forgotten list", "begun forget", "standing", "receipt", "trace")
+FOUND = (*PUBLISHED, *KEPT)
+# What is in none of these cannot do harm: stamps only spare the hashing of a file whose checksum they name together with what it is on the disk, and one bit
+# makes of a pair no other that is right; they are never believed by the verification, which writes them anew. What is known of a model server has a checksum, and is
+# asked anew where it is wrong. Logs and the lock hold no content.
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,16 @@ def kind_of(path: Path) -> str:
             return "CURRENT"
         case ("forgotten.jsonl",):
             return "forgotten list"
+        case ("forgetting.json",):
+            return "begun forget"
+        case ("standing.json",):
+            return "standing"
+        case ("receipts", _):
+            return "receipt"
+        case ("traces", _):
+            return "trace"
+        case ("run", "verified.json"):
+            return "stamps"
         case ("generations", _, "manifest.json"):
             return "manifest"
         case ("generations", _, "retrieval", _):
@@ -154,6 +172,17 @@ def ledger_part(path: Path, keys: list[str], hashes: dict[str, list[str]]) -> st
         return UNREADABLE
 
 
+def believed_wrongly(index: Path) -> list[str]:
+    """The published files that would be taken for sound by their stamps alone, and are not."""
+    stamped, wrong = stamps.load(index), []
+    for id_ in generation_ids(index):
+        for entry in read_manifest(index / "generations" / id_).files:
+            path = index / "generations" / id_ / entry.path
+            if stamped.get(stamps.identity(path)) == entry.sha256 and sha256_of(path) != entry.sha256:
+                wrong.append(str(path))
+    return wrong
+
+
 class Reading:
     """Reads one part of an index at a time, tables in a process of its own."""
 
@@ -172,18 +201,20 @@ class Reading:
         match kind_of(path):
             case "CURRENT":
                 return (self.index / path).read_bytes().decode("latin-1").strip()
-            case "manifest":
+            case "manifest" | "receipt" | "standing" | "trace":
                 try:
                     return json.dumps(json.loads((self.index / path).read_bytes()), sort_keys=True)
                 except ValueError:
                     return UNREADABLE
             case "derived":
                 return digest_of((self.index / path).read_bytes())  # every bit of it is read as it is
-            case "forgotten list":
+            case "forgotten list" | "begun forget" as kind:
                 try:
-                    return repr(read_forgotten(self.index))
+                    return repr((read_forgotten if kind == "forgotten list" else unfinished)(self.index))
                 except GraphragError:
                     return UNREADABLE
+            case "stamps":
+                return repr(believed_wrongly(self.index))
             case "ledger":
                 copy = self.scratch / "ledger.sqlite"
                 for old in self.scratch.glob("ledger.sqlite*"):
@@ -241,8 +272,10 @@ def try_flips(project: ProjectFolder, flips: list[Flip], scratch: Path) -> dict[
 
 def _found(project: ProjectFolder, flip: Flip, tally: Tally) -> bool:
     try:
-        if flip.kind in ("run log", "run state"):
+        if flip.kind not in FOUND:
             status_of(project)
+            with open_current(project.index):
+                pass
         return bool(damages(project.index))
     except Exception as error:  # noqa: BLE001 - that nothing comes through is what is tried
         tally.raised.append((flip, repr(error)))

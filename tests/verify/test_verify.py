@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import shutil
 import sqlite3
@@ -16,20 +17,22 @@ import pytest
 from graphrag_local.errors import IndexCorrupt
 from graphrag_local.project import ProjectFolder, open_project
 from graphrag_local.records import AnchorEdge, Community, Failed, Mention, Span
-from graphrag_local.store import stamps
+from graphrag_local.store import receipts, stamps, stand, traces
 from graphrag_local.store.files import files_under
+from graphrag_local.store.forgotten import unfinished
 from graphrag_local.store.generations import current_id, generation_ids, open_current
 from graphrag_local.store.lance import Tables
 from graphrag_local.store.ledger import Ledger
 from graphrag_local.store.lock import BuildLock
 from graphrag_local.store.publish import counts_of, index_digest, publish
 from graphrag_local.store.reading import snapshot_of
+from graphrag_local.store.receipts import keep
 from graphrag_local.store.snapshot import Snapshot
 from graphrag_local.store.tables import TABLES
-from graphrag_local.verify.index import SAID, damages
+from graphrag_local.verify.index import SAID, damages, not_checked
 from graphrag_local.verify.records import check
-from tests.verify.flips import PUBLISHED, ROOT, chosen, try_flips
-from tests.verify.worlds import RULES, build, world
+from tests.verify.flips import FOUND, ROOT, chosen, try_flips
+from tests.verify.worlds import RULES, build, full_world, world
 
 
 @pytest.fixture(scope="module", name="made")
@@ -42,6 +45,19 @@ def _made(tmp_path_factory) -> ProjectFolder:
 def _project(made, tmp_path) -> ProjectFolder:
     """A copy of it, to be spoilt."""
     shutil.copytree(made.folder, tmp_path / "project")
+    return open_project(tmp_path / "project", RULES)
+
+
+@pytest.fixture(scope="module", name="full_made")
+def _full_made(tmp_path_factory) -> ProjectFolder:
+    """One with every kind of file."""
+    return full_world(tmp_path_factory.mktemp("full") / "project")
+
+
+@pytest.fixture(name="full")
+def _full(full_made, tmp_path) -> ProjectFolder:
+    """A copy of it, to be spoilt."""
+    shutil.copytree(full_made.folder, tmp_path / "project")
     return open_project(tmp_path / "project", RULES)
 
 
@@ -324,17 +340,51 @@ def files_under_path(folder: Path) -> list[Path]:
     return [folder / path for path in files_under(folder)]
 
 
-def test_flipped_bits_that_change_content_are_found(project, tmp_path):
-    """Of 80 random single bit flips over all kinds of files none changes what is read and stays unfound, none raises anything, and none leaves a trace."""
+def test_flipped_bits_that_change_content_are_found(full, tmp_path):
+    """Of 90 random single bit flips over all kinds of files none changes what is read and stays unfound, none raises anything, and none leaves a trace."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    tallies = try_flips(project, chosen(project.index, 80, seed=60), scratch)
-    assert sum(tally.flips for tally in tallies.values()) >= 77
-    assert {kind: tally.missed for kind, tally in tallies.items() if kind in PUBLISHED and tally.missed} == {}
+    assert damages(full.index) == []
+    assert not_checked(full.index) == ""
+    tallies = try_flips(full, chosen(full.index, 90, seed=60), scratch)
+    assert sum(tally.flips for tally in tallies.values()) >= 85
+    assert tallies.keys() >= {*FOUND, "stamps", "run log"} - {"table indices"}
+    assert {kind: tally.missed for kind, tally in tallies.items() if tally.missed} == {}
     assert [raised for tally in tallies.values() for raised in tally.raised] == []
-    assert all(tallies[kind].found == tallies[kind].flips for kind in PUBLISHED if kind in tallies and kind != "ledger")
+    assert all(tallies[kind].found == tallies[kind].flips for kind in FOUND if kind in tallies and kind != "ledger")
     assert tallies["ledger"].changed > 5
+    assert damages(full.index) == []
+
+
+@pytest.mark.parametrize("what", ["receipts/*.json", "standing.json", "forgetting.json", "traces/*.json"])
+def test_every_bit_of_what_is_kept_beside_the_generations_counts(full, what):
+    """Whichever bit of a receipt, of the note of the last run, of a `forget` under way or of a trace is flipped, the file is named."""
+    (path,) = full.index.glob(what)
+    whole = path.read_bytes()
+    look = {"receipts": receipts.problems, "standing": stand.problems, "traces": traces.problems}.get(what.split("/")[0].removesuffix(".json"))
+    for place in range(0, len(whole), max(1, len(whole) // 400)):
+        for bit in (0, 3, 5, 6):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            if look is None:
+                with pytest.raises(IndexCorrupt):
+                    unfinished(full.index)
+            else:
+                assert any(path.name in line for line in look(full.index)), (place, bit)
+    assert any(path.name in line for line in damages(full.index))
+    path.write_bytes(whole)
+    assert damages(full.index) == []
+
+
+def test_a_receipt_from_before_checksums_is_no_damage(project):
+    """It is named as not checked; with the field that the checksum was in under another name it is damaged."""
+    keep(project.index, "old", {"documents": ["d"], "at": "2026-01-02T03:04:05+00:00", "clean": True})
+    path = project.index / "receipts" / "old.json"
+    sealed = path.read_text()
+    path.write_text(json.dumps({name: value for name, value in json.loads(sealed).items() if name != "sha256"}))
     assert damages(project.index) == []
+    assert "old.json" in not_checked(project.index)
+    path.write_text(sealed.replace("sha256", "sha257"))
+    assert [str(path) in line for line in damages(project.index)] == [True]
 
 
 def test_digests_do_not_depend_on_where_an_index_is(made, project):

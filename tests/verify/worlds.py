@@ -1,13 +1,17 @@
-"""A small index with something in every table, made by the whole program: two generations, a hierarchy, claims, vectors, a failure, two documents forgotten."""
+"""A small index with something in every table, made by the whole program: two generations, a hierarchy, claims, vectors, a failure, two documents forgotten.
+
+And one with every kind of file: a trace of a question, a receipt, and a `forget` that was begun besides.
+"""
 
 from pathlib import Path
 
 from graphrag_local.engine.base import Grammar, Reply, Request
 from graphrag_local.ids import digest_of, document_id
 from graphrag_local.project import ProjectFolder
-from graphrag_local.store.forgotten import Forgotten, remember
+from graphrag_local.store.forgotten import Forgotten, Unfinished, begin, remember
 from graphrag_local.store.lock import BuildLock
-from tests.pipeline.running import index, project_of, scribe, scripted, told_as
+from graphrag_local.store.traces import write_trace
+from tests.pipeline.running import forget, index, project_of, scribe, scripted, told_as
 from tests.query.world import WordEmbedder
 
 RULES = (
@@ -36,6 +40,18 @@ def claiming(request: Request) -> str | Reply:
 def build(project: ProjectFolder) -> str:
     """One `index`; the id of the generation."""
     return index(project, scripted(claiming), embedder=WordEmbedder()).generation
+
+
+def full_world(folder: Path) -> ProjectFolder:
+    """The world after a `forget`, one more run and a question, while another `forget` is under way; of two generations."""
+    project = world(folder)
+    forget(project, "odd.txt", engine=scripted(claiming), embedder=WordEmbedder())
+    project_of(folder, {"three.txt": told_as(TIES[42:])}, *RULES)
+    build(project)
+    write_trace(project.index, {"version": 1, "question": "Who knows Zoe?", "calls": [], "documents": [document_id("one.txt")]})
+    with BuildLock(project.index) as lock:
+        begin(lock, Unfinished(documents=(document_id("two.md"),), at="2026-01-02T03:04:05+00:00", before="", digest="", keep_generations=False, sought=7))
+    return project
 
 
 def world(folder: Path) -> ProjectFolder:
