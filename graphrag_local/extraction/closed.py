@@ -81,7 +81,9 @@ OPENERS = LOOSE | _keys(
     "toen maar met zonder voor na sinds han hon de det här där sedan men med utan för efter "
     "здесь там потом но когда где как да нет вчера сегодня завтра тогда теперь затем после перед если также уже ещё только вот тут там потім але коли де як так ні"
 )
-NAMELESS = PRONOUNS | CALENDAR | NUMBERS
+# Forms of address and exclamations: a part of a name at most.
+ADDRESSES = _keys("mr mrs ms messrs dr prof sir sirs madam herr frau monsieur madame señor señora signor signora yes oh hello hurrah hurray okay ok")
+NAMELESS = PRONOUNS | CALENDAR | NUMBERS | ADDRESSES
 BESIDE = NAMELESS | LOOSE
 # In small letters, with which a passage tells that it is German, where every noun has a capital.
 GERMAN = _keys("und ist nicht ein eine einen einem einer im dem der die das den mit auf für sich wird auch zu zum zur wir ich")
@@ -90,7 +92,7 @@ _RECORD = regex.compile(r"[recskd]\d{1,6}")
 
 
 def is_nameless(keys: Sequence[str]) -> bool:
-    """Whether words, by their keys, are pronouns, dates, numbers, or short ids of records ("R1", "E7") throughout."""
+    """Whether words, by their keys, are pronouns, dates, numbers, forms of address, or short ids of records ("R1", "E7") throughout."""
     return all(key in NAMELESS or key in INSIDE or key.isdecimal() or _RECORD.fullmatch(key) is not None for key in keys)
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import regex
 
-from graphrag_local.extraction.closed import NAMELESS, OPENERS, is_german, uses
+from graphrag_local.extraction.closed import OPENERS, PRONOUNS, is_german, uses
 from graphrag_local.text import INSIDE, PlacedWord, placed_words, sentences
 
 LONGEST_SMALL = 60  # characters of a text without capitals that is one sentence, whatever stops are in it
@@ -135,9 +135,8 @@ class Lexis:
         return isinstance(key, str) and self.is_usual(key)
 
     def is_usual(self, key: str) -> bool:
-        """Whether a word is mostly written small, or of those that name nothing; one that only opens sentences is unless it is followed by what is said of
-        it, and not rare."""
-        if key in NAMELESS:
+        """Whether a word is mostly written small, or a pronoun; one that only opens sentences is where a mark mostly follows it, or a list has it."""
+        if key in PRONOUNS:
             return True
         if capitals := self.inside[key] + self.loud[key] or self.nouns[key]:
             return self.small[key] >= capitals

@@ -75,8 +75,10 @@ def _named(sentence: Sentence, lexis: Lexis, recurring: Recurring, capital_nouns
 
 
 def _name(text: str, start: int, end: int, lexis: Lexis, recurring: Recurring, capital_nouns: bool) -> Iterator[tuple[int, int, str]]:
-    """A run of capitals or a quoted title without what is no part of a name. A single word has to be a name inside sentences; in a language of capital nouns
-    one that is none in passages of other languages has to recur, as a key phrase does."""
+    """A run of capitals or a quoted title without what is no part of a name.
+
+    A single word has to be a name inside sentences; in a language of capital nouns one that is none in other passages has to recur, as a key phrase does.
+    """
     if text[start - 1 : start] in ('"', "“", "„", "«", "「", "『", "《") and start and (_SENTENCE_LIKE.search(text[start:end]) or text[start].islower()):
         return
     if (line := text.find("\n", start, end)) > 0 and text[start:line].isupper() != text[line:end].isupper():  # a heading in capitals, and what stands below it
@@ -95,7 +97,7 @@ def _name(text: str, start: int, end: int, lexis: Lexis, recurring: Recurring, c
     if not words or (len(words) > MOST_WORDS and not words[0].bare) or not LETTER.search(text[start + words[0].start : start + words[-1].end]):
         return
     keys = [word.key for word in words]
-    if is_nameless(keys) or (len(keys) > 1 and _is_shouted(text[start + words[0].start : start + words[-1].end], keys, lexis)):
+    if not words[0].bare and _names_nothing(text[start + words[0].start : start + words[-1].end], keys, lexis):
         return
     if len(words) == 1 and not words[0].bare and (len(keys[0]) < 2 or not (lexis.is_noun if capital_nouns else lexis.is_name)(keys[0])):
         return
@@ -116,9 +118,14 @@ def _begins_anew(text: str, words: Sequence[PlacedWord], lexis: Lexis) -> bool:
     return text[words[-2].end : words[-1].start] == ". " and words[-1].key in lexis
 
 
-def _is_shouted(text: str, keys: Sequence[str], lexis: Lexis) -> bool:
-    """Whether words in capitals throughout are common ones; none of them is a name where it is written otherwise, and half of them say so."""
-    if not text.isupper():
+def _names_nothing(text: str, keys: Sequence[str], lexis: Lexis) -> bool:
+    """Whether words are of closed classes, initials without a name, or common words in capitals throughout.
+
+    Of those none is a name where it is written otherwise, and half of them are written small.
+    """
+    if is_nameless(keys) or (" " in text and max(map(len, keys)) < 2):
+        return True
+    if len(keys) < 2 or not text.isupper():
         return False
     long = [key for key in keys if key not in INSIDE and len(key) > 2]
     if any(lexis.inside[key] > lexis.small[key] for key in long if key not in BESIDE):

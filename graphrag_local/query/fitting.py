@@ -28,7 +28,7 @@ SUBJECT = 0.25  # of the passages have a word that the collection itself is abou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a quote has of a question: shares by rarity and by number of words, those that only its title has counting half, and how like it is."""
+    """What a quote has of a question: shares by rarity, words that only its title has counting half, and by their number, and how like it is."""
 
     rare: float
     counted: float
@@ -77,7 +77,7 @@ class Fitting:
         language, own = language_of(self.question), language_of(text)
         return Measured(
             rare=round(math.fsum(sorted(self.asked.weights[stem] * share for stem, share in part.items())), 9),
-            counted=math.fsum(sorted(part.values())) / max(1, number),
+            counted=len(part) / max(1, number),
             own=not said.isdisjoint(self.asked.weights),
             likeness=likeness,
             foreign=bool(language and own and language != own),
@@ -93,9 +93,14 @@ class Fitting:
 
     def general(self) -> bool:
         """Whether the question is about the collection as a whole, so that what it says as a whole answers it: it asks for themes or the like, or has a
-        word that many passages have."""
+        word that many passages have, and no name that none has."""
         index, most = words_of(self.view, CHUNK_WORDS), max(2.0, SUBJECT * len(self.view.chunks))
-        return self.asked.overall or any(len(having(stem, index)) > most for stem in self.asked.weights)
+        common = any(len(having(stem, index)) > most for stem in self.asked.weights)
+        return self.asked.overall or (common and not self._strange_name())
+
+    def specific(self, quotes: Mapping[str, Measured]) -> bool:
+        """Whether some quote has so much of the question that others can be measured by it."""
+        return any(quote.rare >= LEAST or quote.alike for quote in quotes.values())
 
     def _strange_name(self) -> bool:
         """Whether a word written as a name, not at the beginning, is nowhere in the documents."""
@@ -130,15 +135,15 @@ async def fitting_quotes(inquiry: Inquiry, quotes: dict[str, Quote]) -> dict[str
 
 
 async def fitting_points(inquiry: Inquiry, points: Mapping[str, Ref]) -> set[str]:
-    """The same of points, by their words. A question about the whole is answered by what the whole says, where no point has its words."""
+    """The same of points, by their words. A question about the whole is answered by what the whole says, whether or not in its words."""
     fitting = _fitting(inquiry)
     if not points or not fitting.measurable:
         return set(points)
     measured = await fitting.measured({text: (text, ref) for text, ref in points.items()})
-    if fitting.enough(measured):
-        return set(points if fitting.asked.overall else _kept(measured))
-    if fitting.general():
+    if fitting.general() and (fitting.asked.overall or not fitting.specific(measured)):
         return set(points)
+    if fitting.enough(measured):
+        return set(_kept(measured))
     inquiry.notes += [] if UNFIT in inquiry.notes else [UNFIT]
     return set()
 

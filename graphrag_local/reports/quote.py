@@ -55,7 +55,8 @@ class Quotable:
 def quotable(ids: Mapping[str, str], elements: Elements, members: Sequence[str], parts: Sequence[Sequence[str]] = ()) -> Quotable:
     """What a context with these short ids can be quoted for; records that say nothing telling are left out as long as others do.
 
-    `parts` are the members of its sub-communities."""
+    `parts` are the members of its sub-communities.
+    """
     texts = {short: _pieces(elements.said(record_id), elements.headings(record_id)) for short, record_id in ids.items()}
     said = {short: told for short, pieces in texts.items() if (told := tuple(filter(is_telling, pieces)))}
     said = said or {short: pieces for short, pieces in texts.items() if pieces}

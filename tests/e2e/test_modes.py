@@ -193,6 +193,16 @@ def test_a_strict_answer_holds_only_what_is_supported(story):
             assert "".join(words.split()) == "".join("".join(sentence["text"] for sentence in answer["sentences"]).split()), asked.name
 
 
+def test_a_strict_answer_leaves_out_what_the_judge_does_not_support(here):
+    """Of a strict answer's sentences exactly those are kept that were found supported, and the model itself judged some of them."""
+    strict = [one for one in here if one.strict and one.answer]
+    judged = [[step for step in one.trace["steps"] if step["step"] == "support"] for one in strict]
+
+    assert any(step["by"] == "model" for steps in judged for step in steps)
+    for one, steps in zip(strict, judged, strict=True):
+        assert {sentence["text"] for sentence in one.answer["sentences"]} == {step["sentence"] for step in steps if step["verdict"] == "supported"}, one.name
+
+
 # --- traces
 
 

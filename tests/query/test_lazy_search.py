@@ -169,7 +169,9 @@ def test_a_test_without_a_usable_reply_keeps_the_passage():
     assert any("6 passages could not be tested" in note for note in answer.notes)
 
 
-@pytest.mark.parametrize(("odds", "margin", "read"), [((0.95, 0.93, 0.9), -1.0, 3), ((0.95, 0.93, 0.9), 0.0, 3), ((0.95, 0.6, 0.1), -1.0, 6), ((0.95, 0.6, 0.1), 0.0, 60)])
+@pytest.mark.parametrize(
+    ("odds", "margin", "read"), [((0.95, 0.93, 0.9), -1.0, 3), ((0.95, 0.93, 0.9), 0.0, 3), ((0.95, 0.6, 0.1), -1.0, 6), ((0.95, 0.6, 0.1), 0.0, 60)]
+)
 def test_probabilities_that_say_nothing_do_not_make_everything_relevant(odds, margin, read):
     """Where every passage passes and hardly one is likelier than an empty one, or none was tested, the nearest few or those clearly likelier are read."""
     answer, _, others = asked(harbour(), hunter(odds), gate=0.0, refusal_margin=margin, always_read=2, top_chunks=3, relevance_budget=100)

@@ -1,5 +1,9 @@
 """Reports without a model quote what their community's records say, without repeating themselves."""
 
+from collections.abc import Iterable
+
+import pytest
+
 from graphrag_local.records import Community, Entity, Relationship
 from graphrag_local.reports.central import extracted
 from graphrag_local.reports.context import Budget, Context, build_context
@@ -62,3 +66,37 @@ def test_a_report_leads_with_statements_and_is_named_after_its_strongest():
 def test_the_same_context_gives_the_same_report():
     """A report is a function of its context."""
     assert extracted(context()) == extracted(context())
+
+
+def titles(parts: tuple[tuple[int, ...], ...], names: tuple[str, ...], edges: list[Relationship]) -> list[str]:
+    """The titles of a community and of its parts (numbers of entities)."""
+    said = [f"They say that {name} keeps the old boats of the town." for name in names]
+    people = [
+        Entity(id=f"e{n}", key=name.lower(), name=name, type="name", types=("name",), aliases=(), description=said[n], mentions=1) for n, name in enumerate(names)
+    ]
+    elements = Elements(people, edges)
+    budget = Budget(tokens=8000, findings=6, count=len, shape="s", quoted=True)
+    below = [community(f"p{number}", part) for number, part in enumerate(parts)]
+    whole = community("c", range(len(names)))
+    return [extracted(build_context(one, under, {}, elements, budget)).title for one, under in ((whole, below), *((part, []) for part in below))]
+
+
+def community(key: str, members: Iterable[int]) -> Community:
+    return Community(id=key, first_level=0, last_level=0, parent_id="", child_ids=(), member_ids=tuple(f"e{number}" for number in members))
+
+
+@pytest.mark.parametrize("names", [NAMES, ("Ada", "Ada Quill", "Ada Quill Road", "Quill", "Quill Road"), ("ferry boats", "Ada", "Bo", "2 May", "3 May")])
+@pytest.mark.parametrize("parts", [((0, 1, 2, 3), (4,)), ((0, 1, 2),), ((0, 1), (2, 3, 4)), ((4, 3, 2, 1),)])
+def test_a_part_of_a_community_has_another_title(parts, names):
+    """Where the strongest of a community are all of one part, its title names one from elsewhere, so that no two are called the same."""
+    edges = [edge(a, b, SAID[0]) for a, b in ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3), (0, 4))]
+    found = titles(parts, names, edges)
+
+    assert found[0] not in found[1:]
+
+
+def test_titles_prefer_names_of_several_words():
+    """Of entities that are about as strong, full names come before single words, and those before phrases in small letters."""
+    ring = [edge(n, (n + 1) % 5, SAID[n]) for n in range(5)]
+
+    assert titles((), ("Ada", "boats of wood", "Quill Road", "ferry", "Zeno Hall"), ring)[0] == "Quill Road, Zeno Hall, Ada"
