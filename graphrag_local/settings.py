@@ -292,7 +292,7 @@ class QuerySettings(Section):
     gate: Annotated[float, Field(ge=0, le=1)] = 0.2
     """A window whose gate probability is lower is not read further."""
     refusal_margin: Annotated[float, Field(ge=-1, le=1)] = 0.0
-    """The best window must beat a window without content by this much, else the collection does not answer."""
+    """The best window must beat one without content by this much, else the collection does not answer; at -1 the model never declines."""
     max_points: Positive = 8
     """Points one window may give."""
     max_paragraphs: Positive = 8

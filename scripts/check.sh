@@ -21,12 +21,11 @@ ruff check .
 say "Types"
 mypy
 say "Tests"
-tests=(-n 2 --dist loadgroup "$@") # two processes: tests mostly wait for what they started
 # No network from here on, where the machine lets us take it away; loopback stays up.
 loopback='import fcntl, socket, struct
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
     fcntl.ioctl(s, 0x8914, struct.pack("16sh", b"lo", 0x41))  # SIOCSIFFLAGS: up and running'
 if unshare -n true 2>/dev/null; then
-    exec unshare -n bash -c 'python -c "$1" && shift && exec python -m pytest "$@"' _ "$loopback" "${tests[@]}"
+    exec unshare -n bash -c 'python -c "$1" && shift && exec python -m pytest "$@"' _ "$loopback" "$@"
 fi
-exec python -m pytest "${tests[@]}"
+exec python -m pytest "$@"
