@@ -24,7 +24,7 @@ RENEWED_SHARE = 0.02  # of the chunks unknown: from here on the communities' anc
 RENEWED = 1.25  # times today's communities at most after that (the anchor is renewed before there are more)
 USUAL_SMALLEST, MOST_SMALL = 600, 10  # reports.min_tokens of the builds that were measured, and times their reports where it is less, at most
 ALL_LEVELS = 4  # times the reports of the upper levels are those of all, at most
-MOVES = 2  # an entity that comes to another community changes that one and the one it left
+MOVES = 1.5  # an entity that comes to another community changes that one and the one it left; about half stay where they are (see `communities.anchor.NOTABLE`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

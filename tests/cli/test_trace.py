@@ -32,7 +32,7 @@ def test_an_answer_is_replayed_without_a_server(tmp_path):
     tree = re.split(r"\n(?=Who asked)", people.out)[-1]
     last = sorted((folder / "index" / "traces").iterdir())[-1]
     assert sh(f"graphrag-local query '{QUESTION}' {folder} --replay {last} --explain").out == people.out
-    assert all(said in tree for said in ("Passages found for:", "ranking: words", "kept: ", "Calls: ", "answer: 1 call", "Window (passages)"))
+    assert all(said in tree for said in ("Passages found for:", "ranking: words", "kept: ", "Calls: ", "answer: 2 calls", "Window (passages)"))
 
     other = sh(f"graphrag-local query 'Who bought the bridge?' {folder} --replay {last}")
     assert other.code == 2
