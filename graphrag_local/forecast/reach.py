@@ -24,7 +24,9 @@ RENEWED_SHARE = 0.02  # of the chunks unknown: from here on the communities' anc
 RENEWED = 1.25  # times today's communities at most after that (the anchor is renewed before there are more)
 USUAL_SMALLEST, MOST_SMALL = 600, 10  # reports.min_tokens of the builds that were measured, and times their reports where it is less, at most
 ALL_LEVELS = 4  # times the reports of the upper levels are those of all, at most
-MOVES = 1.5  # an entity that comes to another community changes that one and the one it left; about half stay where they are (see `communities.anchor.NOTABLE`)
+# An entity that comes to another community changes that one and the one it left; since only nodes move that lost half of their ties, 0.72 of the
+# communities change that would otherwise (20 days of edits), so 1.44, rounded up.
+MOVES = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

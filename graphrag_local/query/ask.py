@@ -59,8 +59,9 @@ async def ask(
     Raises, before any model call, UsageError for an empty question, an unknown mode or level, and IndexMissing for an index without text.
     """
     view, depth = _checked(question, index, mode, level, settings)
-    inquiry = Inquiry(question=question, view=view, model=model, prompts=prompts, settings=settings, turn=turn)
-    inquiry.reranker, inquiry.embedder, inquiry.trace = reranker, embedder, trace
+    inquiry = Inquiry(
+        question=question, view=view, model=model, prompts=prompts, settings=settings, turn=turn, reranker=reranker, embedder=embedder, trace=trace,
+    )  # fmt: skip
     support = Support(inquiry, entailment, strict=strict)
     teller = Teller(listen, view, settings.max_spans, support) if listen else None
     inquiry.ear = teller

@@ -69,11 +69,17 @@ class Composer:
         self.sentences: list[AnswerSentence] = []
         self.citations: dict[tuple[Ref, frozenset[Opened]], Citation] = {}
         self.homeless = 0
+        self._cited: dict[tuple[Ref, str], Citation | None] = {}  # a paragraph is shown again with each word of it
         self._view, self._max_spans = view, max_spans
 
     def cite(self, ref: Ref, said: str) -> Citation | None:
         """The citation of a reference for a paragraph's text, made at its first use; None where it opens nowhere."""
-        sources = opened(ref, self._view, said, self._max_spans) if said else ()
+        if (ref, said) not in self._cited:
+            self._cited[ref, said] = self._opening(ref, opened(ref, self._view, said, self._max_spans) if said else ())
+        return self._cited[ref, said]
+
+    def _opening(self, ref: Ref, sources: tuple[Source, ...]) -> Citation | None:
+        """The citation that opens at these sources, in whatever order."""
         if not sources:
             return None
         key = ref, frozenset((source.document, source.start, source.end) for source in sources)

@@ -65,6 +65,7 @@ class Support:
             raise UsageError("A strict answer needs the check of its sentences, and query.support is off.", hint="Set query.support=auto.")
         self._inquiry, self._entailment = inquiry, entailment
         self._checks: dict[tuple[str, tuple[Ref, ...], str], asyncio.Task[Check]] = {}
+        self._opened: dict[tuple[tuple[Ref, ...], str], list[Source]] = {}  # what the citations of a paragraph open, for all its sentences
         self._slots = asyncio.Semaphore(IN_FLIGHT)
 
     def pieces(self, paragraph: Paragraph) -> list[Piece]:
@@ -130,7 +131,9 @@ class Support:
         view, settings = self._inquiry.view, self._inquiry.settings
         if self.method == "off" or not any(map(str.isalnum, sentence)):
             return UNCHECKED
-        sources = [source for ref in refs for source in opened(ref, view, said, settings.max_spans)]
+        if (refs, said) not in self._opened:
+            self._opened[refs, said] = [source for ref in refs for source in opened(ref, view, said, settings.max_spans)]
+        sources = self._opened[refs, said]
         if self.method == "compare":
             return Check("supported", 1.0) if any(sentence in clean(source.quote) for source in sources) else Check("unsupported", 0.0)
         told = evidence_of(sources)

@@ -1,12 +1,9 @@
 """`status --verify` and reports: one that says it is of today's context and is not is named, where that can be reckoned without a model; else that is said."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from graphrag_local.absent import model_that_made
 from graphrag_local.engine.base import Model, ModelCard
@@ -24,19 +21,6 @@ from tests.fakes import Characters
 from tests.pipeline.running import index, scripted
 from tests.query.world import WordEmbedder
 from tests.verify.worlds import RULES, claiming, world
-
-
-@pytest.fixture(scope="module", name="made")
-def _made(tmp_path_factory) -> ProjectFolder:
-    """A sound index, whose tokens were counted by letters."""
-    return world(tmp_path_factory.mktemp("made") / "project")
-
-
-@pytest.fixture(name="project")
-def _project(made, tmp_path) -> ProjectFolder:
-    """A copy of it, to be spoilt."""
-    shutil.copytree(made.folder, tmp_path / "project")
-    return open_project(tmp_path / "project", RULES)
 
 
 def by_letters(about: Mapping[str, Any]) -> Model:

@@ -32,20 +32,7 @@ from graphrag_local.store.tables import TABLES
 from graphrag_local.verify.index import SAID, damages, not_checked
 from graphrag_local.verify.records import check
 from tests.verify.flips import FOUND, ROOT, chosen, try_flips
-from tests.verify.worlds import RULES, build, full_world, world
-
-
-@pytest.fixture(scope="module", name="made")
-def _made(tmp_path_factory) -> ProjectFolder:
-    """A sound index, to be read."""
-    return world(tmp_path_factory.mktemp("made") / "project")
-
-
-@pytest.fixture(name="project")
-def _project(made, tmp_path) -> ProjectFolder:
-    """A copy of it, to be spoilt."""
-    shutil.copytree(made.folder, tmp_path / "project")
-    return open_project(tmp_path / "project", RULES)
+from tests.verify.worlds import RULES, build, full_world
 
 
 @pytest.fixture(scope="module", name="full_made")
