@@ -152,9 +152,10 @@ def words(text: str) -> Iterator[str]:
 
     As in `name_key`, Arabic vowel signs and stretching, direction marks and joiners do not count, and Chinese characters are simplified.
     """
-    if text.isascii():  # the same, some five times as fast
-        yield from _WORD.findall(text.casefold())
-        return
+    return iter(_WORD.findall(text.casefold())) if text.isascii() else _folded(text)  # the first is the same, some five times as fast
+
+
+def _folded(text: str) -> Iterator[str]:
     folded = _UNSEEN.sub("", unicodedata.normalize("NFKC", _SURROGATE.sub(" ", text)).translate(_QUOTES).casefold())
     folded = _simplified().convert(folded) if _HAN.search(folded) else folded
     for match in _WORD.finditer(folded):
@@ -179,7 +180,7 @@ def neutralise(text: str) -> str:
 
     Offsets do not move, so spans found in the neutralised text hold in the original; the stored text is never changed.
     """
-    if not any(mark in text for mark in "<>[#"):
+    if "<" not in text and ">" not in text and "[" not in text and "#" not in text:  # a third of the time of `any`
         return text
     return _LOOKALIKES.sub(lambda match: match.group()[:-1] + _TWINS.get(match.group()[-1], match.group()[-1]), text)
 

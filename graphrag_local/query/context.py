@@ -5,7 +5,7 @@ Every line is one line and neutralised, so that nothing in a document, a name or
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -65,7 +65,7 @@ class Unit:
 
     key: str
     heading: str
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     documents: tuple[str, ...]
 
 

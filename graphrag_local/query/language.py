@@ -1,6 +1,7 @@
 """The language of a question, and the one sentence that says in it that the documents do not answer. Pure, from script and function words."""
 
 import re
+from functools import lru_cache
 
 from graphrag_local.text import words
 
@@ -79,6 +80,7 @@ LETTERS_PER_WORD = 5.0  # by which scripts with words are weighed against Latin 
 CJK_PER_WORD = 2.0
 
 
+@lru_cache(maxsize=256)  # one question asks this for every passage
 def language_of(question: str) -> str:
     """The code of the question's language, "" where nothing speaks for one.
 

@@ -5,9 +5,11 @@ the graph around them (entities, relationships, claims) and passages, each to it
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from itertools import chain, groupby, zip_longest
+from operator import itemgetter
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from graphrag_local.settings import QuerySettings
 from graphrag_local.text import placed_words, words
 from graphrag_local.tokens import TokenCounter
 
+T = TypeVar("T")
 PASSAGES = 8  # from which entities are linked
 EDGES = 200  # relationships that are considered
 PARTS = 4  # a passage or report takes at first a quarter of its share, so that one long passage does not keep out the second that is needed
@@ -135,13 +138,38 @@ def _reports(owners: Sequence[str], view: View) -> tuple[Report, ...]:
 # --- one window of it
 
 
+class Written(Sequence[T]):
+    """Things that are made when they are asked for, and kept: most of what could be shown has no room."""
+
+    def __init__(self, count: int, make: Callable[[int], T]) -> None:
+        self._count, self._make = count, make
+        self._made: dict[int, T] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> T: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[T]: ...
+    def __getitem__(self, number: int | slice) -> T | list[T]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(self._count))]
+        place = range(self._count)[number]
+        if place not in self._made:
+            self._made[place] = self._make(place)
+        return self._made[place]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of the evidence with its share of the room: its units, and their blocks as (unit, block) in the order in which they are taken."""
+    """A part of the evidence with its share of the room: its units, their blocks as (unit, block) in the order in which they are taken, and the records
+    that are told in them."""
 
-    units: tuple[Unit, ...]
+    units: Sequence[Unit]
     order: Iterable[tuple[int, int]]
     share: float
+    records: frozenset[tuple[RecordKind, str]] = frozenset()
 
 
 class Surveyor(Writer):
@@ -153,18 +181,27 @@ class Surveyor(Writer):
 
     def sections(self, near: Neighbourhood, question: str, settings: QuerySettings, budget: int) -> list[Section]:
         """Reports, the graph, passages, in the order in which they stand in the window."""
-        about = frozenset(near.entities).union(near.edges)
-        costs = Costs(self.counter)
-        reports = [unit for report in near.reports if (unit := self.report(report, about)).blocks]
-        passages = [self.chunk(self.view.chunks[chunk_id]) for chunk_id, _ in near.passages.hits]
         rest = 1 - settings.local_reports - settings.local_graph
-        first = [range(len(unit.blocks)) for unit in reports]
-        best = [self._best(unit, self._wanted(question, near, owner)) for unit, (owner, _) in zip(passages, near.passages.hits, strict=True)]
+        costs = Costs(self.counter)
         return [
-            Section(units=tuple(reports), order=turns(reports, first, settings.local_reports * budget, costs), share=settings.local_reports),
+            self._reports(near, settings.local_reports, budget, costs),
             self._graph(near, settings.local_graph),
-            Section(units=tuple(passages), order=turns(passages, best, rest * budget, costs), share=rest),
+            self._passages(near, question, rest, budget, costs),
         ]
+
+    def _reports(self, near: Neighbourhood, share: float, budget: int, costs: Costs) -> Section:
+        about = frozenset(near.entities).union(near.edges)
+        units = tuple(unit for report in near.reports if (unit := self.report(report, about)).blocks)
+        order = turns(units, [range(len(unit.blocks)) for unit in units], share * budget, costs)
+        told = frozenset((line.ref.kind, line.ref.id) for unit in units for block in unit.blocks for line in block.lines)
+        return Section(units=units, order=order, share=share, records=told)
+
+    def _passages(self, near: Neighbourhood, question: str, share: float, budget: int, costs: Costs) -> Section:
+        owners = [owner for owner, _ in near.passages.hits]
+        units = Written(len(owners), lambda number: self.chunk(self.view.chunks[owners[number]]))
+        best = Written(len(owners), lambda number: self._best(units[number], self._wanted(question, near, owners[number])))
+        told = frozenset[tuple[RecordKind, str]](("chunk", owner) for owner in owners)
+        return Section(units=units, order=turns(units, best, share * budget, costs), share=share, records=told)
 
     def report(self, report: Report, about: frozenset[str]) -> Unit:
         """A report's findings under its title, those about these records first."""
@@ -175,15 +212,19 @@ class Surveyor(Writer):
         return Unit(key=digest_of("window", report.id), heading=self._heading(f"# {report.title}"), blocks=tuple(order), documents=tuple(documents))
 
     def _graph(self, near: Neighbourhood, share: float) -> Section:
-        claims = [claim for owner in near.entities for claim in self.view.claims_of.get(owner, ())]
-        entities = [self._lines(Ref(kind="entity", id=owner), self._entity(owner)) for owner in near.entities]
-        edges = [self._lines(Ref(kind="relationship", id=owner), self._edge(self.view.relationships[owner])) for owner in near.edges]
-        told = [self._lines(Ref(kind="claim", id=claim.id), self._claim(claim.id)) for claim in claims]
-        named = (("# Entities", entities), ("# Relationships", edges), ("# Claims", told))
-        units = tuple(Unit(key=digest_of("local", name), heading=name, blocks=_blocks(lines), documents=()) for name, lines in named if lines)
+        view = self.view
+        refs = [Ref(kind="entity", id=owner) for owner in near.entities], [Ref(kind="relationship", id=owner) for owner in near.edges]
+        claims = [Ref(kind="claim", id=claim.id) for owner in near.entities for claim in view.claims_of.get(owner, ())]
+        named = zip(("# Entities", "# Relationships", "# Claims"), (*refs, claims), strict=True)
+        units = tuple(Unit(key=digest_of("local", name), heading=name, blocks=self._elements_of(own), documents=()) for name, own in named if own)
         rows = [[(number, block) for block in range(len(unit.blocks))] for number, unit in enumerate(units)]
         order = tuple(place for places in zip_longest(*rows) for place in places if place is not None)
-        return Section(units=units, order=order, share=share)
+        return Section(units=units, order=order, share=share, records=frozenset((ref.kind, ref.id) for ref in chain(*refs, claims)))
+
+    def _elements_of(self, refs: Sequence[Ref]) -> Written[Block]:
+        """A block for each entity, relationship or claim."""
+        say = {"entity": self._entity, "relationship": lambda owner: self._edge(self.view.relationships[owner]), "claim": self._claim}
+        return Written(len(refs), lambda place: _block(self._lines(refs[place], say[refs[place].kind](refs[place].id))))
 
     def _edge(self, edge: Relationship) -> str:
         names = " – ".join(self.view.entities[end].name for end in (edge.source_id, edge.target_id))
@@ -202,8 +243,8 @@ class Surveyor(Writer):
         return sorted(range(len(worth)), key=lambda place: (-round(worth[place], 6), place))
 
 
-def _blocks(lines: Iterable[tuple[Line, ...]]) -> tuple[Block, ...]:
-    return tuple(Block(key=digest_of("element", own[0].ref.id), lines=own) for own in lines)
+def _block(lines: tuple[Line, ...]) -> Block:
+    return Block(key=digest_of("element", lines[0].ref.id), lines=lines)
 
 
 def turns(units: Sequence[Unit], best: Sequence[Sequence[int]], room: float, costs: Costs) -> Iterable[tuple[int, int]]:
@@ -270,18 +311,17 @@ def _take(section: Section, kept: set[tuple[int, int]], room: int, costs: Costs)
 
 
 def _kept(section: Section, kept: set[tuple[int, int]], view: View) -> Iterator[Unit]:
-    for number, unit in enumerate(section.units):
-        blocks = tuple(block for place, block in enumerate(unit.blocks) if (number, place) in kept)
+    for number, places in groupby(sorted(kept), key=itemgetter(0)):
+        unit = section.units[number]
+        blocks = tuple(unit.blocks[place] for _, place in places)
         documents = unit.documents or view.documents_of(block.lines[0].ref.id for block in blocks)
-        if blocks:
-            yield replace(unit, blocks=blocks, documents=documents)
+        yield replace(unit, blocks=blocks, documents=documents)
 
 
 def _missing(sections: Sequence[Section], window: Window) -> dict[RecordKind, int]:
     shown = {(ref.kind, ref.id) for ref in window.ids.values()}
-    wanted = {(line.ref.kind, line.ref.id) for section in sections for unit in section.units for block in unit.blocks for line in block.lines}
-    missing = sorted(wanted - shown)
-    return {kind: count for kind in TOLD if (count := sum(1 for other, _ in missing if other == kind))}
+    missing = [kind for section in sections for kind, id_ in section.records if (kind, id_) not in shown]
+    return {kind: missing.count(kind) for kind in TOLD if kind in missing}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

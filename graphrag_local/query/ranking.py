@@ -27,6 +27,7 @@ CUE, MOST_CUES = 3.0, 2  # a name beside words of the question counts so much mo
 BEFORE, AFTER = 6, 3  # words beside a name that count as near
 MENTIONED = 6  # passages that stand for a name which none is about
 MENTION = 0.3  # what a bridge to such a passage counts
+SHORT = 64  # chunks, up to which it is quicker to go through them one by one
 EDGES = 40  # names followed from one passage
 IN_DOCUMENT = 8  # passages of a long document that stand for it
 COMMON = 0.3  # rarity of a word that says nothing about a relation
@@ -73,6 +74,8 @@ class Walk:
 
     def __init__(self, links: Links, question: str, dense: Scores) -> None:
         self.links, self.dense = links, dense
+        known = dense.nonzero()[0]
+        self.near = dict(zip(known.tolist(), dense[known].tolist(), strict=True))  # what is not 0 of it, which is little
         self.words = placed_words(question)
         self.seeds = links.seeds(self.words, question)
         self.why: dict[int, tuple[int, int]] = {}
@@ -84,8 +87,7 @@ class Walk:
         covered = self._covered()
         if not first:
             return Linked(order=(), why={}, covered=covered)
-        known = np.flatnonzero(self.dense)
-        score = {int(chunk): DENSE * float(self.dense[chunk]) for chunk in known}
+        score = {chunk: DENSE * similar for chunk, similar in self.near.items()}
         for chunk, value in first.items():
             score[chunk] = score.get(chunk, 0.0) + value
         top = max(score.values())
@@ -127,11 +129,13 @@ class Walk:
     def _mentioning(self, phrase: int, mention: float) -> list[tuple[int, float]]:
         chunks = self.links.mentions.row(phrase)
         share = mention / math.sqrt(max(1, len(chunks)))
-        if len(chunks) > MENTIONED:
-            similar = self.dense[chunks]
-            some = similar.nonzero()[0]
-            chunks = chunks[some[np.argsort(-similar[some], kind="stable")][:MENTIONED]]
-        return [(chunk, share) for chunk in chunks.tolist()]
+        if len(chunks) <= MENTIONED:
+            return [(chunk, share) for chunk in chunks.tolist()]
+        if len(chunks) <= SHORT:
+            near = [chunk for chunk in chunks.tolist() if chunk in self.near]
+        else:
+            near = chunks[self.dense[chunks].nonzero()[0]].tolist()
+        return [(chunk, share) for chunk in sorted(near, key=self.near.__getitem__, reverse=True)[:MENTIONED]]
 
     def _opened(self, target: int) -> list[tuple[int, float]]:
         """A target as chunks: of a long document those most similar to the question, else its first."""
