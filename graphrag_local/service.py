@@ -17,7 +17,6 @@ from graphrag_local.query.parts import PARTS
 from graphrag_local.query.trace import Replay
 from graphrag_local.query.trace import Trace as Trace
 from graphrag_local.settings import QuerySettings, VectorsSettings
-from graphrag_local.settling import may_lack, write_level
 from graphrag_local.store.forgotten import read_forgotten
 from graphrag_local.store.generations import current_id
 from graphrag_local.store.reading import StoredIndex
@@ -179,6 +178,8 @@ class Asker:
         wanted = settings.query.level if level is None else level
         if mode != "global":
             return ""
+        from graphrag_local.settling import may_lack, write_level  # all that builds an index comes with it, which takes longer than other questions
+
         index, side = await self._open()
         with self._using(index):
             if not await asyncio.to_thread(may_lack, index, self._project, wanted):  # then it need not wait for what is written for others

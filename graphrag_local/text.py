@@ -107,6 +107,14 @@ def _append(spans: list[tuple[int, int]], text: str, begin: int, end: int) -> No
         spans.append((start, start + len(stripped)))
 
 
+_STOP = re.compile(r"[.!?…。！？｡．؟۔।॥։።៕][\"'”’»›)\]}」』）】》〉*_]*$")
+
+
+def ends_like_a_sentence(text: str) -> bool:
+    """Whether a text ends with a stop of any script, marks around it or not."""
+    return _STOP.search(text[-20:]) is not None
+
+
 def one_line(text: str) -> str:
     """The text on one line: runs of white space are one blank, control characters and lone surrogates are gone."""
     if text.isprintable() and "  " not in text and text[:1] != " " != text[-1:]:

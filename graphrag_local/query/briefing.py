@@ -7,7 +7,7 @@ of the report whose entities they name. A question about the collection as a who
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from graphrag_local.query.language import asked_for, declined
 from graphrag_local.query.quote import pieces, readable
 from graphrag_local.query.ranking import Step
 from graphrag_local.query.retrieve import CHUNK_WORDS, REPORT_WORDS, WordIndex, rank_chunks, terms, words_of
+from graphrag_local.query.speaking import Turn, speaker, spoken, turns_of
 from graphrag_local.query.view import View, remembered
 from graphrag_local.records import Chunk, Span
 from graphrag_local.settings import QuerySettings
@@ -31,7 +32,7 @@ NOTE = "No model was asked: the briefing quotes the documents."
 PER_GROUP = 4  # quotes under one heading
 QUOTES = 16  # of a whole briefing
 EMBEDDED = 160  # sentences that are compared with the question by their vectors
-TITLE = 0.5  # what a word of the question counts that only the title of the document has
+TITLE = 0.5  # what a word of the question counts that only the title of the document has, or the name of who speaks
 NEAR, PLACE, CENTRAL = 0.8, 0.2, 0.1  # weights of likeness, of the rank of the passage, and of the graph, beside the words of the question (1)
 CLUMSY = 0.35  # what a heading, a fragment or a very long sentence keeps of its worth
 ASKING = 0.4  # the same of a question
@@ -59,13 +60,16 @@ _OVERALL_BARE = re.compile("主题|主題|概要|总结|總結|概述|テーマ|
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """A sentence that may be quoted: what it cites, its words as they are compared, the share of the question that it has, and what it is worth."""
+    """A sentence that may be quoted: what it cites, who says it ("": nobody is known to), its words as they are compared, the share of the question that
+    it has, whether any of that is in its own words, and what it is worth."""
 
     ref: Ref
     chunk: Chunk
     text: str
+    who: str
     stems: frozenset[str]
     covers: float
+    own: bool
     worth: float
     likeness: float = 0.0
 
@@ -80,10 +84,10 @@ class Page:
     sentences: list[AnswerSentence] = field(default_factory=list)
     stale: bool = False
 
-    def add(self, heading: str, quotes: Iterable[tuple[str, Ref]], *, spans: int = 1) -> None:
-        """A group; quotes that open nowhere are left out."""
+    def add(self, heading: str, quotes: Iterable[tuple[str, str, Ref]], *, spans: int = 1) -> None:
+        """A group of quotes, each with who says it; those that open nowhere are left out."""
         told = []
-        for text, ref in quotes:
+        for text, who, ref in quotes:
             shown = clean(text)
             sources = sources_of(ref, self.view, shown, spans) if shown else ()
             if not sources:
@@ -93,7 +97,7 @@ class Page:
             number = self.citations[ref].n
             verbatim = any(shown == one_line(source.quote) for source in sources)
             self.sentences.append(AnswerSentence(text=shown, cites=(number,), verdict="supported" if verbatim else "unchecked", p=1.0 if verbatim else None))
-            told.append(f"- {shown} [{number}]")
+            told.append(f"- {shown} {f'— {clean(who)} ' if who else ''}[{number}]")
         if told:
             self.lines.append("\n".join((f"**{clean(heading)}**", *told)))
 
@@ -123,7 +127,7 @@ async def brief(question: str, view: View, embedder: Embedder, settings: QuerySe
     quotes, more = await _quotes(question, asked, view, embedder, settings)
     chosen = _varied(quotes, QUOTES)
     for heading, group in _grouped(chosen, view, settings.max_paragraphs):
-        page.add(heading, [(quote.text, quote.ref) for quote in group])
+        page.add(heading, [(quote.text, quote.who, quote.ref) for quote in group])
     return page.answer(question, settings, None, (*notes, *more))
 
 
@@ -187,7 +191,8 @@ async def _quotes(question: str, asked: Asked, view: View, embedder: Embedder, s
     if best < LEAST and max((quote.likeness for quote in quotes), default=0.0) < ALIKE:
         return [], ranked.notes
     fitting = [quote for quote in quotes if quote.covers > 0 or quote.likeness >= ALIKE]
-    return fitting, ranked.notes
+    telling = [quote for quote in fitting if quote.own or quote.likeness >= ALIKE]  # the others have a title or a speaker in common with the question
+    return telling if len(telling) >= PER_GROUP else fitting, ranked.notes
 
 
 def _best_first(quote: Quote) -> tuple[float, str, int]:
@@ -221,20 +226,33 @@ def _of_chunk(chunk: Chunk, place: int, asked: Asked, bridge: _Bridge | None, vi
     """The sentences of a passage that has this place in the ranking, and the name that led there, if one did."""
     title = stems_of(view.title(chunk.document_id))
     _, begin, until = view.standing(chunk.id)
+    said = turns_of(chunk.document_id, view)
     found = []
-    for start, end in pieces(chunk.text, stems_of, asked.weights):
-        span = Span(start=chunk.start + start, end=chunk.start + end)
-        text = one_line(chunk.text[start:end])
-        stems = stems_of(text)
-        covers = math.fsum(sorted(share * (1 if stem in stems else TITLE) for stem, share in asked.weights.items() if stem in stems or stem in title))
-        covers += bridge.adds(stems, asked) if bridge else 0.0
+    for start, end in _parts(chunk, asked, said):
+        span = Span(start=start, end=end)
+        text = one_line(chunk.text[start - chunk.start : end - chunk.start])
+        stems, who = stems_of(text), speaker(said, start)
+        about = title | stems_of(who)
+        covers = math.fsum(sorted(share * (1 if stem in stems else TITLE) for stem, share in asked.weights.items() if stem in stems or stem in about))
+        led = bridge.adds(stems, asked) if bridge else 0.0
+        covers += led
         named = int(((begin < span.end) & (span.start < until)).sum())
         worth = covers + PLACE / (1 + place / 5) + CENTRAL * min(1.0, named / 4)
         worth *= 1.0 if readable(text) else CLUMSY
         worth *= ASKING if text.rstrip("\"'”’»)")[-1:] in "?？؟" else 1.0
         ref = Ref(kind="chunk", id=chunk.id, span=span)
-        found.append(Quote(ref=ref, chunk=chunk, text=text, stems=stems, covers=round(covers, 9), worth=round(worth, 9)))
+        own = led > 0 or not stems.isdisjoint(asked.weights)
+        found.append(Quote(ref=ref, chunk=chunk, text=text, who=who, stems=stems, covers=round(covers, 9), own=own, worth=round(worth, 9)))
     return found
+
+
+def _parts(chunk: Chunk, asked: Asked, said: tuple[Turn, ...]) -> Iterator[tuple[int, int]]:
+    """What may be quoted of a passage, as (start, end) in its document: sentences without the names of who speaks before them."""
+    for a, b in pieces(chunk.text, stems_of, asked.weights):
+        for start, end in spoken(said, chunk.start + a, chunk.start + b):
+            text = chunk.text[start - chunk.start : end - chunk.start]
+            if text.strip():
+                yield start + len(text) - len(text.lstrip()), start + len(text.rstrip())
 
 
 async def _likened(question: str, quotes: list[Quote], embedder: Embedder) -> list[Quote]:
@@ -327,5 +345,5 @@ def _overview(page: Page, view: View, level: int) -> bool:
     reports = [(len(c.member_ids), report) for c in view.level(level) if (report := view.report_of.get(c.id))]
     for _, report in sorted(reports, key=lambda pair: (-pair[0], pair[1].title))[: PER_GROUP * 2]:
         page.stale = page.stale or report.stale
-        page.add(report.title, [(finding.summary, Ref(kind="report", id=report.id, finding=number)) for number, finding in enumerate(report.findings[:2])])
+        page.add(report.title, [(finding.summary, "", Ref(kind="report", id=report.id, finding=number)) for number, finding in enumerate(report.findings[:2])])
     return bool(page.lines)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import compress, pairwise
 from typing import Any, Self
 
-import bm25s
 import numpy as np
 
 from graphrag_local.answers import Hit
@@ -63,6 +62,8 @@ class WordIndex:
     @staticmethod
     def kept(texts: Iterable[tuple[str, str]]) -> Arrays:
         """The arrays: for each word the texts that have it, by number, what it adds to their scores, and the most that it adds to any."""
+        import bm25s  # takes longer than a question, which needs the arrays alone
+
         words, owners, listed = Counted(), list[str](), list[list[int]]()
         for owner, text in sorted(texts):
             found = [words.add(term) for term in terms(text)]

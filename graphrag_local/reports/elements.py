@@ -1,14 +1,13 @@
 """The records of the graph as lines of text, and which of them are inside a community. No model, no budget."""
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from graphrag_local.ids import digest_of
 from graphrag_local.records import Claim, Entity, Mention, RecordKind, Relationship
-from graphrag_local.text import neutralise, one_line, sentences, size
+from graphrag_local.text import ends_like_a_sentence, neutralise, one_line, sentences, size
 
 PREFIX: dict[RecordKind, str] = {"entity": "E", "relationship": "K", "claim": "D"}  # R is a report's, in questions
 AT_HOME = 0.5  # share of an entity's mentions in passages that a group shares with it, from which on its summary is about the group (our choice)
@@ -194,14 +193,6 @@ class Elements:
         inside = self.inside(members)
         ids = (*members, *inside.relationships, *inside.claims)
         return tuple(sorted({document for record_id in ids for document in self._documents.get(record_id, ())}))
-
-
-_END = re.compile(r"[.!?…。！？｡．؟۔।॥։።៕][\"'”’»›)\]}」』）】》〉*_]*$")
-
-
-def ends_like_a_sentence(text: str) -> bool:
-    """Whether a text ends with a stop of any script, marks around it or not."""
-    return _END.search(text[-20:]) is not None
 
 
 def _mixed(near: Sequence[str], far: Sequence[str]) -> list[str]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from graphrag_local.records import Finding
-from graphrag_local.reports.elements import Elements, ends_like_a_sentence
-from graphrag_local.text import neutralise, one_line, sentences, size
+from graphrag_local.reports.elements import Elements
+from graphrag_local.text import ends_like_a_sentence, neutralise, one_line, sentences, size
 
 MOST_BESIDE = 4  # records that explain a finding, besides the one that opens it
 MOST_NAMES = 3  # names in a title

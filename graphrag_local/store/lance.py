@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
-import lancedb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +27,13 @@ _DISTANCE = "_distance"
 _DAMAGE = (ValueError, RuntimeError, OSError, LookupError, TypeError, ArithmeticError, MemoryError, pa.ArrowException)
 
 
+def _connected(folder: Path) -> Any:
+    """The database in a folder; its library is imported with the first, for that takes longer than a question that needs no table."""
+    import lancedb
+
+    return lancedb.connect(folder)
+
+
 def folder_name(table: str) -> str:
     """The folder of a table, inside its generation's."""
     return table + _SUFFIX
@@ -38,7 +44,7 @@ def write(folder: Path, name: str, table: pa.Table) -> int:
     with storage(folder):
         try:
             # "null": rows without a vector keep their null; `tables.to_arrow` has already refused vectors that are not finite
-            return int(lancedb.connect(folder).create_table(name, table, on_bad_vectors="null").version)
+            return int(_connected(folder).create_table(name, table, on_bad_vectors="null").version)
         except RuntimeError as error:
             number = os_error_number(str(error))
             raise (storage_error(number, folder / folder_name(name)) if number else error) from error
@@ -70,7 +76,7 @@ class Tables:
     """
 
     def __init__(self, folder: Path, versions: Mapping[str, int]) -> None:
-        self._database = lancedb.connect(folder)
+        self._database = _connected(folder)
         self._folder = folder
         self._open = {name: self._checked(name, version) for name, version in versions.items()}
 
@@ -195,7 +201,7 @@ def texts(folder: Path, version: int) -> Iterator[Column]:
 
 
 def _table(folder: Path) -> Any:
-    return lancedb.connect(folder.parent).open_table(folder.name.removesuffix(_SUFFIX))
+    return _connected(folder.parent).open_table(folder.name.removesuffix(_SUFFIX))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ What is kept beside the tables (see `derived`) is used where it is sound; else t
 import contextlib
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -26,7 +27,6 @@ class StoredIndex:
 
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
-        self._tables = Tables.of(generation)
         self._lists: dict[type, Sequence[Any]] = {}
         self._vectors: dict[str, Vectors] = {}
         self._known = stamps.load(index_of(generation.folder))
@@ -57,6 +57,11 @@ class StoredIndex:
     def manifest(self) -> dict[str, Any]:
         """Its manifest."""
         return dataclasses.asdict(self._generation.manifest)
+
+    @cached_property
+    def _tables(self) -> Tables:
+        """The tables, whose files were all checked when the generation was opened; most questions need none (see `derived`)."""
+        return Tables.of(self._generation)
 
     def _all(self, record: type[R]) -> Sequence[R]:
         if record not in self._lists:

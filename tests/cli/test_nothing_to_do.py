@@ -1,4 +1,4 @@
-"""A run that finds nothing to do loads nothing that computes vectors or text."""
+"""A run that finds nothing to do loads nothing that computes vectors or text; a question nothing that builds an index."""
 
 import contextlib
 import json
@@ -15,13 +15,14 @@ from tests.cli.shell import ROOT
 from tests.engine.tinymodel import make_chat_model, tokenizer
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "outlines", "llguidance", "sklearn")
+BUILDERS = ("lancedb", "igraph", "leidenalg", "rustworkx", "bm25s", "numba", "scipy")
 RUN = f"""
 import json, sys
 from graphrag_local.cli.main import main
 try:
     main()
 finally:
-    print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]), file=sys.stderr)
+    print(json.dumps([name for name in {HEAVY + BUILDERS!r} if name in sys.modules]), file=sys.stderr)
 """
 
 
@@ -35,8 +36,8 @@ def make_embedder(folder: Path) -> None:
     SentenceTransformer(modules=[inner, Pooling(16)], device="cpu").save(str(folder / "tiny-vectors"))
 
 
-def unchanged(*line: str) -> tuple[dict, list[str]]:
-    """What a run in a process of its own said, and what of the heavy it had loaded at its end."""
+def run(*line: str) -> tuple[dict, list[str]]:
+    """What a run in a process of its own said, and what of these it had loaded at its end."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", RUN, *line], capture_output=True, text=True, check=True, cwd=ROOT)
     return json.loads(done.stdout), json.loads(done.stderr.splitlines()[-1])
 
@@ -57,5 +58,18 @@ def test_an_unchanged_run_loads_no_model(tmp_path, monkeypatch, capsys):
     first = json.loads(capsys.readouterr().out)
     assert (first["published"], first["last_build"]["calls"] > 0) == (True, True)
 
-    said, loaded = unchanged(*line)
-    assert (said["published"], said["generation"], said["last_build"]["calls"], loaded) == (False, first["generation"], 0, [])
+    said, loaded = run(*line)
+    assert (said["published"], said["generation"], said["last_build"]["calls"]) == (False, first["generation"], 0)
+    assert not set(loaded) & set(HEAVY)
+
+
+def test_a_question_loads_nothing_that_builds(tmp_path):
+    """A briefing from an index without vectors reads what the build keeps for questions, and imports neither the tables' library nor the graph's."""
+    project = tmp_path / "project"
+    (project / "input").mkdir(parents=True)
+    (project / "input" / "a.txt").write_text("Mira Holt gave the lamp to Piet Larsen at the Harbour Board.\n")
+    plain = ("--set", "vectors.kind=none")
+    run("index", str(project), "--method", "fast", "--json", *plain)
+    said, loaded = run("query", "Who gave Piet Larsen the lamp?", str(project), "--no-model", "--json", *plain)
+    assert "Mira Holt gave the lamp" in json.dumps(said)
+    assert loaded == []

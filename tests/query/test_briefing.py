@@ -161,3 +161,20 @@ def test_a_line_without_full_stops_is_quoted_in_part():
     check(answer, index)
     assert "dredging cost nine crowns" in answer.answer
     assert all(len(source.quote) <= 400 for citation in answer.citations for source in citation.sources)
+
+
+def test_a_quote_says_who_said_it():
+    """In a transcript each quote has its speaker behind it, also where the name stands some sentences before."""
+    talk = (
+        "ANN HILL: What about the ferry?\nBO: It runs.\nANN HILL: I see.\nBO: Good. The ferry costs three million a year and nobody knows why it does.\n"
+        "ANN HILL: That is a lot of money for such a small and rusty boat, I think.\nBO: It is.\nANN HILL: We had a warm summer here, and a wet autumn too.\n"
+    )
+    index = text_index(talk=talk, other="The barley lay flat in the fields after the rain of nine days.")
+
+    for question, first in (
+        ("What does the ferry cost?", "- The ferry costs three million a year and nobody knows why it does. — BO [1]"),
+        ("What does Ann Hill say about the boat?", "- That is a lot of money for such a small and rusty boat, I think. — ANN HILL [1]"),
+    ):
+        answer = briefed(question, index)
+        check(answer, index)
+        assert answer.answer.split("\n")[1] == first

@@ -1,0 +1,74 @@
+"""Who speaks where is known from the names before what is said, and a text that is no conversation has no speakers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphrag_local.query.speaking import speaker, spoken, turns
+
+HEARING = """Hearing of the Harbour Board, 4 May.
+
+MIRA HOLT: The lamp was broken in March. We had no money for it.
+PIET LARSEN: Who broke it?
+MIRA HOLT: Nobody knows -- \nPIET LARSEN: Somebody does.
+Holt: Then ask the keeper.
+PIET LARSEN: The keeper is ill.
+
+He has been ill since March.
+MIRA HOLT/PIET LARSEN: So we wait.
+"""
+OTHERS = {
+    "a form": "Name: Mira Holt\nDate: 4 May\nPlace: Port Ellis\n\n" * 6,
+    "prose with notes": ("The lamp was broken in March, and nobody had the money for it.\n\n" * 12 + "Note: See the annex.\n\nSource: The minutes.\n\n") * 4,
+    "one who is named": "Mira: The lamp is broken. It was dear.\n" * 9,
+    "times and addresses": "10:30: The board meets.\nhttp://lamp.example/a\nhttps://lamp.example/b\n" * 5,
+    "a short exchange": "Ann: Who broke it?\nBo: Nobody.\n",
+    "nothing": "",
+}
+
+
+def told(text):
+    """What each says, in order."""
+    said = turns(text)
+    return [(speaker(said, start), text[start:end].strip()) for start, end in spoken(said, 0, len(text))]
+
+
+def test_each_part_has_its_speaker():
+    """Turns are found, parts of names count as those who bear them, what goes on in a new paragraph is still said by the same, and labels are not said."""
+    assert told(HEARING) == [
+        ("", "Hearing of the Harbour Board, 4 May."),
+        ("MIRA HOLT", "The lamp was broken in March. We had no money for it."),
+        ("PIET LARSEN", "Who broke it?"),
+        ("MIRA HOLT", "Nobody knows --"),
+        ("PIET LARSEN", "Somebody does."),
+        ("Holt", "Then ask the keeper."),
+        ("PIET LARSEN", "The keeper is ill.\n\nHe has been ill since March."),
+        ("MIRA HOLT/PIET LARSEN", "So we wait."),
+    ]
+
+
+@pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
+def test_other_texts_have_no_speakers(text):
+    """Forms, notes in prose, times, and one name alone are no conversation."""
+    assert turns(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [("王明", "李红", "我不知道。"), ("Анна", "Пётр ван Дик", "Я не знаю."), ("[10:31] Ann", "[10:32] Bo", "I do not know."), ("**Ann**", "**Bo**", "I do.")],
+    ids=["Chinese", "Russian", "times", "bold"],
+)
+def test_other_scripts_and_forms(a, b, said):
+    """Names of every script, with a time before them or in bold, are those of speakers."""
+    text = f"{a}：{said}\n{b}: {said}\n" * 4
+    assert [who for who, _ in told(text)] == [name.split("] ")[-1].strip("*") for name in (a, b)] * 4
+
+
+@given(st.integers(0, 500), st.integers(0, 500))
+def test_parts_are_what_is_said_in_a_span(a, b):
+    """The parts of any span are inside it, in order, apart from each other, and hold all of it but labels."""
+    start, end = sorted((min(a, len(HEARING)), min(b, len(HEARING))))
+    said = turns(HEARING)
+    parts = spoken(said, start, end) if start < end else []
+    labels = {place for turn in said for place in range(turn.begin, turn.said)}
+    assert [place for a, b in parts for place in range(a, b)] == [place for place in range(start, end) if place not in labels]
