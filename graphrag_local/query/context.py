@@ -13,6 +13,7 @@ import numpy as np
 
 from graphrag_local.ids import digest_of
 from graphrag_local.query.arrays import Longs
+from graphrag_local.query.speaking import goes_on, turns_of
 from graphrag_local.query.view import View, remembered
 from graphrag_local.records import Chunk, Community, RecordKind, Relationship, Report, Span
 from graphrag_local.text import neutralise, one_line, sentences
@@ -101,15 +102,20 @@ class Writer:
         )
 
     def chunk(self, chunk: Chunk) -> Unit:
-        """A chunk as pieces of a few sentences under the path and title of its document."""
+        """A chunk as pieces of a few sentences under the path and title of its document; in a transcript each with who speaks, also where the name stands
+        before an earlier one, for pieces are read apart."""
         document = self.view.documents.get(chunk.document_id)
         path, title = (document.path, document.title) if document else ("", "")
         heading = f"# {path}: {title}" if title and title not in path else f"# {path}"
+        said = turns_of(chunk.document_id, self.view)
         blocks = []
         for start, end in pieces(chunk.text, self._fits):
+            who = goes_on(said, chunk.start + start)
             spans = [(start + a, start + b) for a, b in sentences(chunk.text[start:end])] if self.by_sentence else [(start, end)]
             refs = [Ref(kind="chunk", id=chunk.id, span=Span(start=chunk.start + a, end=chunk.start + b)) for a, b in spans]
-            lines = tuple(self._line(ref, chunk.text[a:b]) for ref, (a, b) in zip(refs, spans, strict=True))
+            texts = [chunk.text[a:b] for a, b in spans]
+            texts[:1] = [f"{who}: {texts[0]}"] if who else texts[:1]
+            lines = tuple(map(self._line, refs, texts))
             blocks.append(Block(key=digest_of("piece", chunk.id, str(start)), lines=lines))
         key = digest_of("window", chunk.id)
         return Unit(key=key, heading=self._heading(heading), blocks=tuple(blocks), documents=(chunk.document_id,))

@@ -68,6 +68,12 @@ def speaker(said: tuple[Turn, ...], place: int) -> str:
     return said[number].who if number >= 0 else ""
 
 
+def goes_on(said: tuple[Turn, ...], place: int) -> str:
+    """Who goes on speaking at a place: "" where the name stands just there, and where nobody is known to."""
+    number = bisect_right(said, place, key=lambda turn: turn.begin) - 1
+    return said[number].who if number >= 0 and place >= said[number].said else ""
+
+
 def spoken(said: tuple[Turn, ...], start: int, end: int) -> list[tuple[int, int]]:
     """What is said in a span, without labels, as (start, end): in parts where somebody else begins to speak inside."""
     first, last = (bisect_right(said, place, key=lambda turn: turn.begin) for place in (start, end - 1))

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphrag_local.query.context import Writer
 from graphrag_local.query.speaking import speaker, spoken, turns
+from graphrag_local.query.view import view_of
+from graphrag_local.text import one_line
+from tests.fakes import Characters
+from tests.query.world import text_index
 
 HEARING = """Hearing of the Harbour Board, 4 May.
 
@@ -72,3 +77,19 @@ def test_parts_are_what_is_said_in_a_span(a, b):
     parts = spoken(said, start, end) if start < end else []
     labels = {place for turn in said for place in range(turn.begin, turn.said)}
     assert [place for a, b in parts for place in range(a, b)] == [place for place in range(start, end) if place not in labels]
+
+
+@pytest.mark.parametrize("by_sentence", [False, True])
+def test_a_model_reads_who_speaks_in_each_piece(by_sentence):
+    """A piece of a passage that somebody goes on speaking in begins with the name; its citation opens at what is said alone."""
+    turn = " ".join(f"In year {n} the lamp was mended by the keeper of the northern harbour, and nobody paid for it." for n in range(8))
+    view = view_of(text_index(hearing=f"ANN HILL: {turn}\nBO: Indeed.\n" * 4))
+    chunk = view.chunks.at(0)
+    unit = Writer(view, Characters(), 400, by_sentence=by_sentence).chunk(chunk)
+
+    said = turns(chunk.text)
+    for line in (block.lines[0] for block in unit.blocks):
+        assert line.ref.span is not None
+        text = chunk.text[line.ref.span.start : line.ref.span.end]
+        assert line.text in (one_line(text), one_line(f"{speaker(said, line.ref.span.start)}: {text}"))
+        assert line.text.startswith(("ANN HILL: ", "BO: "))
