@@ -241,6 +241,8 @@ SCENARIOS = (
     Scenario("1 % of the documents edited, tolerant", one_in_a_hundred, TOLERANT, 2),
     Scenario("one document deleted", one_deleted, EAGER, 1),
     Scenario("one document added", one_added, EAGER, None),
+    Scenario("one sentence edited, tolerant", one_sentence, TOLERANT, None),
+    Scenario("one document deleted, tolerant", one_deleted, TOLERANT, None),
 )
 
 

@@ -107,11 +107,11 @@ def shares(names: Mapping[str, float]) -> str:
     return ", ".join(f"{share:.1%} {kind}" for kind, share in names.items())
 
 
-def source_line(document: str, place: str, start: int, end: int, quote: str) -> str:
-    """Where a quotation stands and its words, on one line, cut where it is long: the offsets say all of it."""
+def source_line(document: str, place: str, start: int, end: int, quote: str = "") -> str:
+    """Where a quotation stands and its words, if any, on one line, cut where it is long: the offsets say all of it."""
     words = " ".join(quote.split())
     shown = words if len(words) <= QUOTED else f"{words[:QUOTED].rsplit(' ', 1)[0]} …"
-    return f"{document}{f', {place}' if place else ''} ({start}-{end}): “{shown}”"
+    return f"{document}{f', {place}' if place else ''} ({start}-{end})" + (f": “{shown}”" if shown else "")
 
 
 MARKS = {"unsupported": "not supported by its sources", "partly": "only partly supported by its sources"}
@@ -173,7 +173,12 @@ def print_answer(answer: Answer, *, told: bool = False) -> None:
         say(console, source_line(source.document, source.place, source.start, source.end, source.quote), indent=4)
     if answer.citations:
         console.print()
+    shown = {" ".join(sentence.text.split()) for sentence in answer.sentences}
     for citation in answer.citations:
+        if citation.sources and all(" ".join(source.quote.split()) in shown for source in citation.sources):  # the text quotes it already
+            for source in citation.sources:
+                say(console, f"[{citation.n}] {source_line(source.document, source.place, source.start, source.end)}")
+            continue
         say(console, f"[{citation.n}] {citation.kind}: {citation.title}", style="bold")
         for source in citation.sources:
             say(console, source_line(source.document, source.place, source.start, source.end, source.quote), indent=4)
