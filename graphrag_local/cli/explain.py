@@ -82,7 +82,8 @@ def _verdicts(tree: Tree, steps: Iterable[Mapping[str, Any]]) -> None:
     branch = tree.add(Text(f"{TITLES['support']}: {count(len(steps), 'sentence')} looked at")) if steps else tree
     for step in steps:
         p = "" if step["p"] is None else f" {step['p']:.2f}"
-        branch.add(Text(f"{step['verdict']}{p} ({step['by']}): {step['sentence']}"))
+        lacking = f"; not in what it cites: {', '.join(step['lacking'])}" if step.get("lacking") else ""
+        branch.add(Text(f"{step['verdict']}{p} ({step['by']}{lacking}): {step['sentence']}"))
 
 
 def _costs(tree: Tree, content: Mapping[str, Any]) -> None:

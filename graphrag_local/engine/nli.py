@@ -25,7 +25,8 @@ class LocalEntailment:
         self._loaded: tuple[object, object, int, int] | None = None
 
     async def entails(self, pairs: list[tuple[str, str]]) -> list[tuple[float, float]]:
-        """For each (premise, hypothesis): the probabilities that the hypothesis follows, and that the premise contradicts it."""
+        """For each (premise, hypothesis): the probabilities that the hypothesis follows, and that the premise contradicts it; neither for a hypothesis
+        that leaves no room for a premise, since nothing can be said of what is not read."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._compute, pairs)
 
     async def close(self) -> None:
@@ -50,13 +51,18 @@ class LocalEntailment:
             self._load()
         assert self._loaded is not None
         tokenizer, model, follows, against = self._loaded
-        result: list[tuple[float, float]] = []
-        for at in range(0, len(pairs), BATCH):
-            premises, hypotheses = zip(*pairs[at : at + BATCH], strict=True)
-            room = min(LONGEST, getattr(model.config, "max_position_embeddings", LONGEST) or LONGEST)  # type: ignore[attr-defined]
+        room = min(LONGEST, getattr(model.config, "max_position_embeddings", LONGEST) or LONGEST)  # type: ignore[attr-defined]
+        told = tokenizer([hypothesis for _, hypothesis in pairs], add_special_tokens=False)["input_ids"] if pairs else []  # type: ignore[operator]
+        free = room - tokenizer.num_special_tokens_to_add(pair=True)  # type: ignore[attr-defined]
+        fitting = [place for place, tokens in enumerate(told) if len(tokens) < free]
+        result = [(0.0, 0.0)] * len(pairs)
+        for at in range(0, len(fitting), BATCH):
+            places = fitting[at : at + BATCH]
+            premises, hypotheses = zip(*(pairs[place] for place in places), strict=True)
             inputs = tokenizer(  # type: ignore[operator]
                 list(premises), list(hypotheses), truncation="only_first", max_length=room, padding=True, return_tensors="pt"
             )
             shares = torch.softmax(model(**inputs).logits.float(), -1)  # type: ignore[operator]
-            result += [(float(row[follows]), float(row[against]) if against >= 0 else 0.0) for row in shares]
+            for place, row in zip(places, shares, strict=True):
+                result[place] = (float(row[follows]), float(row[against]) if against >= 0 else 0.0)
         return result

@@ -2,7 +2,8 @@
 
 A model chooses one of three letters for one sentence and the sentences behind its citations, in a short call of its own. What counts is the letter;
 the probability of "all of it is supported" among the three is kept beside it, because the letter alone says little with small models. The model sees the
-evidence and not the question, the rest of the answer or the other evidence, so it has nothing to agree with but the text (our choice).
+evidence and not the question, the rest of the answer or the other evidence, so it has nothing to agree with but the text (our choice). Two things are left to no
+model: a quotation or a figure that stands nowhere in what is cited makes a sentence partly supported at most.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from graphrag_local.errors import EngineError, ModelMissing, UsageError
 from graphrag_local.ids import document_id
 from graphrag_local.query.cite import clean, opened
 from graphrag_local.query.context import Ref, cut_text, shown_as
+from graphrag_local.query.figures import lacking
 from graphrag_local.query.inquiry import Inquiry, Paragraph
 from graphrag_local.query.windows import JOINTS, SMALLEST
 from graphrag_local.text import sentences, words
@@ -29,6 +31,7 @@ IN_FLIGHT = 16
 SUPPORTED, PARTLY = 0.5, 0.2  # of an entailment model's probability, from which a sentence counts as such (our choice)
 PREMISES = 8  # single sentences that an entailment model is shown besides all of them together
 QUOTATION = re.compile('“([^“”]+)”|"([^"]+)"|«([^«»]+)»|„([^„“”]+)[“”]|「([^「」]+)」|『([^『』]+)』')
+FIGURES = 5  # that a note names
 QUOTED_WORDS = 4  # shorter things in quotation marks are titles and words used with reserve
 
 Method = Literal["off", "compare", "model", "nli"]
@@ -36,10 +39,11 @@ Method = Literal["off", "compare", "model", "nli"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What became of one sentence."""
+    """What became of one sentence. `lacking` are its figures that stand nowhere in what it cites, for which it counts as partly supported at most."""
 
     verdict: Verdict
     p: float | None = None
+    lacking: tuple[str, ...] = ()
 
 
 UNCHECKED = Check("unchecked")
@@ -83,7 +87,8 @@ class Support:
             check = await piece.check
             if self._inquiry.trace and self.method != "off":
                 refs = self._inquiry.trace.records(self._inquiry.view, paragraph.refs)
-                self._inquiry.trace.note("support", by=self.method, sentence=piece.text, verdict=check.verdict, p=check.p, cites=refs)
+                lowered = {"lacking": list(check.lacking)} if check.lacking else {}
+                self._inquiry.trace.note("support", by=self.method, sentence=piece.text, verdict=check.verdict, p=check.p, cites=refs, **lowered)
             if self.strict and check.verdict != "supported":
                 continue
             text, gap = f"{text}{gap}{piece.text}", piece.gap
@@ -100,9 +105,8 @@ class Support:
         """What there is to say about the checks of an answer."""
         if self.method == "off" or not before:
             return ()
-        verdicts: list[Verdict] = [sentence.verdict for sentence in told]
-        if self.strict:
-            verdicts = [piece.check.result().verdict for paragraph in before for piece in self.pieces(paragraph)]
+        checks = [piece.check.result() for paragraph in before for piece in self.pieces(paragraph)]
+        verdicts: list[Verdict] = [one.verdict for one in (checks if self.strict else told)]
         count = {verdict: verdicts.count(verdict) for verdict in get_args(Verdict)}
         said = [f"{count['supported']} of {len(verdicts)} sentences are supported by what they cite"]
         said += [f"{count['partly']} partly"] if count["partly"] else []
@@ -113,6 +117,9 @@ class Support:
         if self.strict and len(told) < len(verdicts):
             left = "they were left out" if told else "nothing is left of the answer"
             notes.append(f"Only supported sentences were asked for, and {len(verdicts) - len(told)} of {len(verdicts)} are not: {left}.")
+        if figures := [f"“{figure}”" for figure in dict.fromkeys(figure for check in checks for figure in check.lacking)]:
+            listed = ", ".join(figures[:FIGURES]) + (f" and {len(figures) - FIGURES} more" if len(figures) > FIGURES else "")
+            notes.append(f"Partly supported at most, because what is cited has no such figure: {listed}.")
         if self.beyond:
             notes.append(f"Not checked beyond query.support_calls ({self._inquiry.settings.support_calls}): {self.beyond}.")
         if self.failed:
@@ -147,9 +154,10 @@ class Support:
         self.calls += 1
         async with self._slots:
             check = await (self._by_entailment(sentence, told) if self.method == "nli" else self._by_model(sentence, told))
-        if check.verdict == "supported" and misquotes(sentence, sources):
-            return replace(check, verdict="partly")
-        return check
+        if check.verdict != "supported":
+            return check
+        figures = lacking(sentence, [text for source in sources for text in (source.quote, source.document, view.title(document_id(source.document)))])
+        return replace(check, verdict="partly", lacking=figures) if figures or misquotes(sentence, sources) else check
 
     async def _by_model(self, sentence: str, told: Sequence[tuple[str, str]]) -> Check:
         inquiry, prompt, counter = self._inquiry, self._inquiry.prompts["support"], self._inquiry.model.counter

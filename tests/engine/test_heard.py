@@ -127,6 +127,24 @@ def test_a_folder_of_an_entailment_model_is_one(tmp_path):
     assert [pytest.approx(pair, abs=1e-4) for pair in alone] == together
 
 
+def test_a_hypothesis_that_is_not_read_whole_does_not_follow(tmp_path):
+    """A sentence as long as the model's window, or longer, follows from nothing and breaks nothing; those beside it are judged as ever."""
+    engine = LocalEntailment(make_entailment_model(tmp_path / "nli"))
+    pairs = [("the lamp", "the keeper " * 200), ("the keeper lit the lamp", "the lamp"), ("", "the keeper " * 45)]
+
+    async def work():
+        judged = await engine.entails(pairs)
+        alone = await engine.entails(pairs[1:2])
+        nothing = await engine.entails([])
+        await engine.close()
+        return judged, alone, nothing
+
+    judged, alone, nothing = asyncio.run(work())
+    assert judged[0] == (0.0, 0.0)
+    assert judged[1] == pytest.approx(alone[0], abs=1e-4)
+    assert nothing == []
+
+
 def test_a_model_without_entailment_is_refused(tmp_path):
     """A classifier of something else says so when it is first used."""
     engine = LocalEntailment(make_entailment_model(tmp_path / "moods", ("bad", "good")))

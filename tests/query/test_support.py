@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from graphrag_local.cli.explain import print_trace
 from graphrag_local.engine.base import Entailment
 from graphrag_local.errors import EngineHung, ModelMissing, UsageError
 from tests.query.asking import Asked, Judge, asked, checked_sentence
+from tests.query.test_trace import harbours, told
 from tests.query.world import Reader, graph_index, step, text_index
 
 TEXTS = {
@@ -123,6 +125,68 @@ def test_a_quotation_is_compared_letter_by_letter(quoted, verdict):
     assert [sentence.verdict for sentence in done.answer.sentences] == [verdict]
 
 
+WRONG = "Y\nThe mole cost 40,000 crowns.\tC2\nThe mole cost some 4000 crowns then.\tC2\nA storm broke it in 1932 or 1931.\tC3\n"
+
+
+@pytest.mark.parametrize("entailment", [None, "sure"])
+def test_a_figure_that_is_nowhere_in_what_is_cited_is_not_supported(entailment):
+    """A model that agrees with everything cannot make a wrong number supported, whichever model it is; a note names the figures."""
+    done = asked(INDEX, replying(WRONG), entailment=entailment and Sure())
+
+    assert [sentence.verdict for sentence in done.answer.sentences] == ["partly", "supported", "partly"]
+    assert all(sentence.p == 0.9 for sentence in done.answer.sentences)
+    assert "Partly supported at most, because what is cited has no such figure: “40,000”, “1932”." in done.answer.notes
+
+
+def test_a_strict_answer_leaves_wrong_figures_out():
+    """A strict answer has the sentence whose figure is there in another form, and not those with another figure; the note still names these."""
+    done = asked(INDEX, replying(WRONG), strict=True)
+
+    assert done.answer.answer == "The mole cost some 4000 crowns then. [1]"
+    assert any("no such figure: “40,000”, “1932”." in note for note in done.answer.notes)
+
+
+@pytest.mark.parametrize(("cited", "verdict"), [("C1", "supported"), ("C2", "partly")])
+def test_the_path_and_title_of_a_cited_document_speak_for_a_figure(cited, verdict):
+    """A year that only the name of the document tells is told by citing it, and by citing another one it is not."""
+    index = text_index(**{"minutes-1931": "The Board paid for the mole.", "letters": "The Board paid for the pier."})
+    done = asked(index, replying(f"Y\nThe Board paid in 1931.\t{cited}\n"), judge=Judge(), top_chunks=2)
+
+    shown = evidence_lines(done.checks[0])
+    assert shown == ["1 The Board paid for the mole." if verdict == "supported" else "1 The Board paid for the pier."]
+    assert [sentence.verdict for sentence in done.answer.sentences] == [verdict]
+
+
+def test_the_question_speaks_for_no_figure():
+    """A number that an answer takes over from the question, and from no source, is a premise that nothing supports."""
+    done = asked(INDEX, replying("Y\nThe mole cost 9,000 crowns.\tC2\n"), question="Why did the mole cost 9,000 crowns?")
+
+    assert [sentence.verdict for sentence in done.answer.sentences] == ["partly"]
+
+
+def test_the_trace_says_which_figures_are_missing(capsys):
+    """The step of a sentence that was held back for its figures names them, for programs and for people; others say nothing of the kind."""
+
+    def reply(request):
+        return Judge()(request) if request.purpose == "support" else "Y\nN0 keeps harbour 0 since 1931.\tC1\nN0 keeps a lighthouse.\tC1\n"
+
+    _, content, _ = told("Who keeps harbour 0?", harbours(), "basic", reply)
+    steps = [step for step in content["steps"] if step["step"] == "support"]
+    print_trace(content)
+    shown = capsys.readouterr().out
+
+    assert [(step["verdict"], step.get("lacking")) for step in steps] == [("partly", ["1931"]), ("supported", None)]
+    assert "partly 0.90 (model; not in what it cites: 1931): N0 keeps harbour 0 since 1931." in shown
+    assert "supported 0.90 (model): N0 keeps a lighthouse." in shown
+
+
+def test_what_a_model_does_not_support_is_not_lifted_by_its_figures():
+    """Figures that are there make nothing supported, and one that is not there makes nothing better or worse than the model found it."""
+    judge = Judge({"4000": ("N", 0.1), "40,000": ("N", 0.2), "1932": ("P", 0.3)})
+
+    assert verdicts(asked(INDEX, replying(WRONG), judge=judge)) == [("unsupported", 0.2), ("unsupported", 0.1), ("partly", 0.3)]
+
+
 def test_who_only_quotes_is_compared_and_costs_nothing():
     """The sentences of a model too small to write are the sources' own: supported with certainty, without a call, also where it must be strict."""
     done = asked(INDEX, lambda request: "Y\nC1\nC2\n", tiny=True, strict=True)
@@ -198,6 +262,16 @@ def test_every_mode_checks_its_answer(mode, form):
 
     assert {sentence.verdict for sentence in done.answer.sentences} == {"supported"}
     assert len(done.checks) == len(done.answer.sentences)
+
+
+class Sure:
+    """An entailment model to which everything follows."""
+
+    async def entails(self, pairs):
+        return [(0.9, 0.0) for _ in pairs]
+
+    async def close(self):
+        return None
 
 
 class Words:
