@@ -20,6 +20,8 @@ from graphrag_local.query.cite import clean, opened
 from graphrag_local.query.context import Ref, cut_text, shown_as
 from graphrag_local.query.figures import lacking
 from graphrag_local.query.inquiry import Inquiry, Paragraph
+from graphrag_local.query.speaking import goes_on, turns_of
+from graphrag_local.query.view import View
 from graphrag_local.query.windows import JOINTS, SMALLEST
 from graphrag_local.text import sentences, words
 from graphrag_local.tokens import count_messages
@@ -56,6 +58,20 @@ class Piece:
     text: str
     gap: str
     check: "asyncio.Task[Check]"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A sentence behind a citation: the path of its document, its words, and who says it where the name does not stand before it ("": nobody is known to)."""
+
+    document: str
+    text: str
+    who: str = ""
+
+    @property
+    def said(self) -> str:
+        """The words under the name of who says them."""
+        return f"{self.who}: {self.text}" if self.who else self.text
 
 
 class Support:
@@ -143,8 +159,8 @@ class Support:
         sources = self._opened[refs, said]
         if self.method == "compare":
             return Check("supported", 1.0) if any(sentence in clean(source.quote) for source in sources) else Check("unsupported", 0.0)
-        told = evidence_of(sources)
-        if any(sentence == clean(line) for _, line in told):
+        told = evidence_of(sources, view)
+        if any(sentence == clean(line.text) for line in told):
             return Check("supported", 1.0)
         if not told:
             return UNCHECKED
@@ -159,7 +175,7 @@ class Support:
         figures = lacking(sentence, [text for source in sources for text in (source.quote, source.document, view.title(document_id(source.document)))])
         return replace(check, verdict="partly", lacking=figures) if figures or misquotes(sentence, sources) else check
 
-    async def _by_model(self, sentence: str, told: Sequence[tuple[str, str]]) -> Check:
+    async def _by_model(self, sentence: str, told: Sequence[Evidence]) -> Check:
         inquiry, prompt, counter = self._inquiry, self._inquiry.prompts["support"], self._inquiry.model.counter
         said = shown_as(sentence)
         empty = count_messages(counter, prompt.render(text="", sentence=said))
@@ -175,7 +191,7 @@ class Support:
             purpose="support",
             gate=Gate(options=tuple(OPTIONS)),
             priority=0,
-            documents=tuple(sorted({document_id(path) for path, _ in told})),
+            documents=tuple(sorted({document_id(line.document) for line in told})),
         )
         try:
             outcome = await inquiry.ask(request, _read)
@@ -187,9 +203,9 @@ class Support:
             return UNCHECKED
         return Check(outcome.value, None if outcome.gate is None else round(outcome.gate, 4))
 
-    async def _by_entailment(self, sentence: str, told: Sequence[tuple[str, str]]) -> Check:
+    async def _by_entailment(self, sentence: str, told: Sequence[Evidence]) -> Check:
         assert self._entailment is not None
-        lines = [line for _, line in likeliest(told, sentence)]
+        lines = [line.said for line in likeliest(told, sentence)]
         shares = await self._entailment.entails([(premise, sentence) for premise in (" ".join(lines), *lines[:PREMISES])])
         p = max(follows for follows, _ in shares)
         against = shares[0][1]
@@ -214,34 +230,39 @@ def method_of(inquiry: Inquiry, entailment: Entailment | None) -> Method:
     return "nli" if entailment is not None and inquiry.settings.support != "model" else "model"
 
 
-def evidence_of(sources: Sequence[Source]) -> list[tuple[str, str]]:
-    """The sentences behind citations as (document, sentence), in the order of the text, each once."""
-    found = {(source.document, source.start + start): (source.document, source.quote[start:end]) for source in sources for start, end in sentences(source.quote)}
+def evidence_of(sources: Sequence[Source], view: View) -> list[Evidence]:
+    """The sentences behind citations in the order of the text, each once."""
+    found: dict[tuple[str, int], Evidence] = {}
+    for source in sources:
+        turns = turns_of(document_id(source.document), view)
+        for start, end in sentences(source.quote):
+            found[source.document, source.start + start] = Evidence(source.document, source.quote[start:end], goes_on(turns, source.start + start))
     return [found[place] for place in sorted(found)]
 
 
-def likeliest(told: Sequence[tuple[str, str]], sentence: str) -> list[tuple[str, str]]:
+def likeliest(told: Sequence[Evidence], sentence: str) -> list[Evidence]:
     """Evidence with what shares most words with a sentence first."""
     said = set(words(sentence))
-    return sorted(told, key=lambda line: -len(said.intersection(words(line[1]))))
+    return sorted(told, key=lambda line: -len(said.intersection(words(line.said))))
 
 
-def shown(told: Sequence[tuple[str, str]], sentence: str, room: int, count: Callable[[str], int]) -> str:
+def shown(told: Sequence[Evidence], sentence: str, room: int, count: Callable[[str], int]) -> str:
     """Numbered lines under the paths of their documents, in the order of the text: the likeliest as far as they fit, long ones in their likeliest part."""
     said, used = set(words(sentence)), 0
-    kept: dict[tuple[str, str], str] = {}
+    kept: dict[Evidence, str] = {}
     for line in likeliest(told, sentence):
-        text = shown_as(line[1])
+        text = shown_as(line.said)
         if count(text) > room // 2:
             parts = [text[start:end] for start, end in cut_text(text, lambda part: count(part) <= room // 2)]
             text = max(parts, key=lambda part: len(said.intersection(words(part))))
-        cost = count(f"99 {text}\n") + 1 + (0 if any(line[0] == path for path, _ in kept) else count(f"# {shown_as(line[0])}\n") + 1)
+        headed = any(line.document == other.document for other in kept)
+        cost = count(f"99 {text}\n") + 1 + (0 if headed else count(f"# {shown_as(line.document)}\n") + 1)
         if used + cost > room:
             continue
         used, kept[line] = used + cost, text
     lines: list[str] = []
     for number, line in enumerate((line for line in told if line in kept), 1):
-        heading = f"# {shown_as(line[0])}"
+        heading = f"# {shown_as(line.document)}"
         lines += [*([] if heading in lines else [heading]), f"{number} {kept[line]}"]
     return "\n".join(lines)
 

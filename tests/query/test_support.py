@@ -43,6 +43,17 @@ def test_each_sentence_is_checked_against_what_it_cites_and_nothing_else():
     assert all(request.priority == 0 and request.documents for request in done.checks)
 
 
+def test_the_check_is_told_who_speaks():
+    """A sentence of a transcript stands under the name of who says it, as far before it as that may be: who said something is part of what is checked."""
+    talk = "ANN HILL: The mole is old. The Harbour Board paid for it, and nobody thanked the Board.\nBO: A storm broke it. That was a pity.\n" * 4
+    done = asked(text_index(talk=talk), replying("Y\nAnn says that the Board paid.\tC1,C2\n"))
+
+    (check,) = done.checks
+    told = [line.partition(" ")[2] for line in evidence_lines(check)]
+    assert "ANN HILL: The Harbour Board paid for it, and nobody thanked the Board." in told
+    assert all(line.startswith(("ANN HILL: ", "BO: ")) for line in told)
+
+
 def test_verdicts_and_probabilities_are_in_the_answer():
     """The letter is the verdict, the probability of full support is kept beside it, a note counts them, and usage has the calls."""
     judge = Judge({"whale": ("N", 0.03), "said that": ("P", 0.31)})
