@@ -13,8 +13,9 @@ from graphrag_local.query.view import View, remembered
 from graphrag_local.text import ends_like_a_sentence
 
 _LABEL = re.compile(
-    r"^[ \t>*_]*(?:[\[(]?\d{1,2}:\d{2}(?::\d{2})?[\])]?[ \t]*[–-]?[ \t]*)?(?P<who>[^\W\d_][^\n:：!?;]{0,39}?)[ \t*_]*[:：][*_]*\s*(?=\S)", re.MULTILINE
+    r"^[ \t>*_]*(?:[\[(]?\d{1,2}:\d{2}(?::\d{2})?[\])]?[ \t]*[–-]?[ \t]*)?(?P<who>[^\W\d_][^\n:：!?;]{0,39}?)[ \t*_]{0,4}[:：][*_]*\s*(?=\S)", re.MULTILINE
 )
+REMEMBERED = 512  # documents whose turns are kept for the next question
 _WORD = re.compile(r"[^\W_]+")
 NAME_WORDS = 5  # that a name has at most
 SMALL = 3  # letters of a word of a name that may begin small (de, van, bin)
@@ -57,6 +58,8 @@ def turns_of(document_id: str, view: View) -> tuple[Turn, ...]:
     """The turns of a document of an index."""
     known: dict[str, tuple[Turn, ...]] = remembered(view.index, "turns of documents", dict)
     if document_id not in known:
+        if len(known) >= REMEMBERED:
+            known.clear()
         document = view.documents.get(document_id)
         known[document_id] = turns(document.text) if document else ()
     return known[document_id]
