@@ -7,8 +7,8 @@ one after the other; only the map step is measured: every window is left after i
 server are those of the windows. `hits / queries` are `vllm:prefix_cache_hits_total` and `vllm:prefix_cache_queries_total` over one question.
 
     fits    the cache that the server is given anyway holds all windows
-    half    the windows are half again as large as the cache (--num-gpu-blocks-override); by turns forwards and backwards as in a running service,
-            and, to compare, always forwards
+    half    the windows are half again as large as the cache (--num-gpu-blocks-override); by turns as in a running service, each question first
+            through what ended last, and, to compare, always forwards
 
 From the second question on at least 80 % (fits) and 50 % (half, by turns) must be hits; less is marked and makes the exit code 1.
 """
@@ -120,6 +120,8 @@ async def _asked(project: ProjectFolder, url: str, questions: Sequence[str], *, 
     try:
         for turn, question in enumerate(questions):
             calls, before = 0, await asyncio.to_thread(_counts, url)
+            if not by_turns:
+                index.memo.clear()  # in it stands which windows ended last
             await ask(
                 question, index, replace(side.model, generate=generate), side.embedder, project.prompts, project.settings.query,
                 mode="global", level=None, turn=turn if by_turns else 0,

@@ -51,7 +51,7 @@ async def ask(
     listen: Listener | None = None,
     trace: Trace | None = None,
 ) -> Answer:
-    """The answer to a question. `turn` counts the questions of a running service: every second one goes through the windows backwards.
+    """The answer to a question. `turn` counts the questions that were asked: every second one goes through the windows backwards (see `scan`).
 
     A `strict` answer holds only sentences that are supported by what they cite; `entailment` is a model of its own for that check. `history` are
     earlier turns, oldest first, in whose light the question is read; `reranker` puts passages in order. `listen` is told

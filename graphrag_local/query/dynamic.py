@@ -13,7 +13,8 @@ from graphrag_local.errors import ContextOverflow
 from graphrag_local.flow import map_ordered
 from graphrag_local.query.context import Ref, Unit, unit_of
 from graphrag_local.query.inquiry import Inquiry, Paragraph
-from graphrag_local.query.mapreduce import IN_FLIGHT, map_reduce, map_room
+from graphrag_local.query.mapreduce import map_reduce, map_room
+from graphrag_local.query.scan import IN_FLIGHT
 from graphrag_local.query.view import View, remembered
 from graphrag_local.query.windows import LINE_SHARE, cut, filled
 from graphrag_local.records import Community

@@ -6,23 +6,23 @@ collection does not answer. A server that gives no probabilities is believed its
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from graphrag_local.engine.base import Constraint, Grammar, Request
 from graphrag_local.errors import ContextOverflow, ReplyInvalid
-from graphrag_local.flow import map_ordered
 from graphrag_local.query.context import LETTERS, Ref, shown_as
 from graphrag_local.query.fitting import UNFIT, fitting_points, fitting_quotes, hopeless
 from graphrag_local.query.inquiry import TRIES, Inquiry, Outcome, Paragraph
 from graphrag_local.query.quote import best, quotes_of, read_chosen, read_headed, varied
+from graphrag_local.query.scan import Begun, Ended, scan
 from graphrag_local.query.schema import Answered, answer_constraint, choice_constraint, map_constraint, read_answer, read_points
 from graphrag_local.query.unanswered import left_open
+from graphrag_local.query.view import remembered
 from graphrag_local.query.windows import SMALLEST, Window, smaller, smaller_budget
 
-IN_FLIGHT = 64  # windows asked at once; the engine holds back what the server has no room for
 PROBE_TOKENS = 16  # enough for the one token that the empty window is asked for, in JSON too
 EMPTY_WINDOW = "N/A"
 NOTHING = Answered(useful=False)
@@ -95,7 +95,7 @@ def _map_request(inquiry: Inquiry, window: Window, ids: Sequence[str], *, forced
     return inquiry.request(messages, constraint, reply, gate=0.0 if forced else inquiry.settings.gate, window=window)
 
 
-async def _read_window(inquiry: Inquiry, window: Window, *, forced: bool) -> Reading:
+async def _read_window(inquiry: Inquiry, window: Window, begun: Begun, *, forced: bool) -> Reading:
     form = inquiry.model.card.form
     quotes = quotes_of(window.ids, inquiry.view, inquiry.question, central=CENTRAL) if inquiry.quotes else {}
     if inquiry.quotes:
@@ -107,23 +107,24 @@ async def _read_window(inquiry: Inquiry, window: Window, *, forced: bool) -> Rea
     def read(text: str) -> Answered:
         return read_chosen(text, quotes) if inquiry.quotes else read_points(form, text, window.ids)
 
-    outcome = await inquiry.ask(_map_request(inquiry, window, tuple(window.ids), forced=forced), read)
+    request = replace(_map_request(inquiry, window, tuple(window.ids), forced=forced), heard=begun)
+    outcome = await inquiry.ask(request, read)
     if outcome.value is None:
         return Reading(window=window, kind="unreadable" if outcome.problem else "left", gate=outcome.gate, forced=forced)
     kind: Literal["points", "no"] = "points" if outcome.value.useful else "no"
     return Reading(window=window, kind=kind, gate=outcome.gate, reply=outcome.value, forced=forced, cut_off=outcome.cut_off)
 
 
-async def _read(inquiry: Inquiry, window: Window, *, forced: bool = False) -> list[Reading]:
+async def _read(inquiry: Inquiry, window: Window, begun: Begun, *, forced: bool = False) -> list[Reading]:
     """The reading of a window; where it does not fit the server, of the same evidence once more in smaller windows."""
     try:
-        return [await _read_window(inquiry, window, forced=forced)]
+        return [await _read_window(inquiry, window, begun, forced=forced)]
     except ContextOverflow:
         parts = smaller(window, inquiry.model.counter)
     readings = [] if parts else [Reading(window=window, kind="too_long")]
     for part in parts:
         try:
-            readings.append(await _read_window(inquiry, part, forced=forced))
+            readings.append(await _read_window(inquiry, part, begun, forced=forced))
         except ContextOverflow:
             readings.append(Reading(window=part, kind="too_long"))
     return readings
@@ -140,20 +141,22 @@ async def baseline(inquiry: Inquiry, request_for: Callable[[Window], Request]) -
     return await inquiry.probe(probing)
 
 
+async def _scan(inquiry: Inquiry, windows: Sequence[Window], read: Callable[[Window, Begun], Awaitable[list[Reading]]]) -> list[list[Reading]]:
+    ended: Ended = remembered(inquiry.view.index, "ended", dict)
+    return await scan(windows, read, ended, forwards=inquiry.turn % 2 == 0)
+
+
 async def _map(inquiry: Inquiry, windows: Sequence[Window]) -> list[Point]:
-    """The points of all windows, best first. Every second question goes through the windows backwards, so that the end of the last scan,
-    which is what the server's cache still holds, comes first (design-review §6)."""
-    forwards = inquiry.turn % 2 == 0
+    """The points of all windows, best first."""
     done = itertools.count(1)
 
-    async def one(window: Window) -> list[Reading]:
-        readings = await _read(inquiry, window)
+    async def one(window: Window, begun: Begun) -> list[Reading]:
+        readings = await _read(inquiry, window, begun)
         if inquiry.ear:
             inquiry.ear.progress(f"{next(done)} of {_windows(windows)} asked.")
         return readings
 
-    read = await map_ordered(windows if forwards else reversed(windows), one, limit=IN_FLIGHT)
-    readings = [reading for group in (read if forwards else reversed(read)) for reading in group]
+    readings = [reading for group in await _scan(inquiry, windows, one) for reading in group]
     _stop_if_hopeless(inquiry, readings)
     gates = [reading.gate for reading in readings if reading.gate is not None]
     if gates:
@@ -204,10 +207,11 @@ async def _read_best(inquiry: Inquiry, readings: list[Reading]) -> list[Reading]
     over = {place for place in ranked if (readings[place].gate or 0.0) >= inquiry.settings.gate}
     again = sorted(place for place in best | over if readings[place].kind in ("left", "no") and readings[place].gate is not None)
 
-    async def read(place: int) -> list[Reading]:
-        return await _read(inquiry, readings[place].window, forced=True)
+    async def read(window: Window, begun: Begun) -> list[Reading]:
+        return await _read(inquiry, window, begun, forced=True)
 
-    forced = dict(zip(again, await map_ordered(again, read, limit=IN_FLIGHT), strict=True))
+    found = await _scan(inquiry, [readings[place].window for place in again], read)
+    forced = dict(zip(again, found, strict=True))
     result: list[Reading] = []
     for place, reading in enumerate(readings):
         result += [replace(new, gate=reading.gate) for new in forced[place]] if place in forced else [reading]

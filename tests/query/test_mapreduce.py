@@ -106,6 +106,19 @@ def test_every_second_question_goes_backwards():
     assert len(windows(even)) > 2
 
 
+def test_the_next_question_begins_with_what_ended_last():
+    """Over the same open index: first the windows that were read to the end after all others, then those that were left, backwards."""
+    gates = {"Ada": 0.05, "Bor": 0.15, "Cal": 0.02, "Dun": 0.12, "Eck": 0.01, "Fen": 0.11}
+    index, one, two = islands(), [], []
+    first = run(index, Reader(gate=gate_of(gates)), history=one)
+    second = run(index, Reader(gate=gate_of(gates)), turn=1, history=two)
+    asked = [r.affinity for r in windows(one)]
+
+    assert [r.affinity for r in windows(two)][: len(set(asked))] == list(dict.fromkeys(reversed(asked)))
+    assert sum(is_forced(r) for r in windows(one)) == sum(is_forced(r) for r in windows(two)) == 3
+    assert first == second
+
+
 def test_the_direction_does_not_change_the_answer():
     """Points are ordered by score, gate and window, never by when their reply came."""
     assert run(islands(), Reader(), turn=0).answer == run(islands(), Reader(), turn=1).answer

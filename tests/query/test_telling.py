@@ -13,7 +13,7 @@ from graphrag_local.engine.ledgered import Ledgered
 from graphrag_local.engine.scripted import CARD, ScriptedEngine
 from graphrag_local.query.ask import ask
 from graphrag_local.query.cite import clean
-from graphrag_local.query.telling import settled
+from graphrag_local.query.telling import Hearing, settled
 from graphrag_local.settings import QuerySettings
 from tests.fakes import Characters
 from tests.query.asking import PROMPTS, Judge, asked
@@ -67,7 +67,7 @@ def test_every_mode_and_form_tells_its_answer(form, mode, strict):
     assert told.heard == told.answer.answer
     assert told.answer == silent.answer
     assert bool(told.of("progress")) is (mode != "basic")
-    assert len([request for request in told.history if request.heard]) == 1
+    assert len([request for request in told.history if isinstance(getattr(request.heard, "__self__", None), Hearing)]) == 1
     assert told.of("restart") == []
 
 
