@@ -143,7 +143,7 @@ async def baseline(inquiry: Inquiry, request_for: Callable[[Window], Request]) -
 
 async def _scan(inquiry: Inquiry, windows: Sequence[Window], read: Callable[[Window, Begun], Awaitable[list[Reading]]]) -> list[list[Reading]]:
     ended: Ended = remembered(inquiry.view.index, "ended", dict)
-    return await scan(windows, read, ended, forwards=inquiry.turn % 2 == 0)
+    return await scan(windows, read, ended, forwards=inquiry.turn % 2 == 0, wrote=lambda group: any(one.reply is not NOTHING for one in group))
 
 
 async def _map(inquiry: Inquiry, windows: Sequence[Window]) -> list[Point]:

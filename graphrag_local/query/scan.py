@@ -24,8 +24,13 @@ SHARE, LEAST = 8, 4  # of so many windows one may wait for its first token; but 
 KEPT = 4096  # windows whose end is remembered; no cache holds more
 
 
-async def scan(windows: Sequence[Window], read: Callable[[Window, Begun], Awaitable[R]], ended: Ended, *, forwards: bool) -> list[R]:
-    """`read` of every window, which tells its second argument when the reply begins. Windows that `ended` does not know come last, forwards or not."""
+async def scan(
+    windows: Sequence[Window], read: Callable[[Window, Begun], Awaitable[R]], ended: Ended, *, forwards: bool, wrote: Callable[[R], bool]
+) -> list[R]:
+    """`read` of every window, which tells its second argument when the reply begins. Windows that `ended` does not know come last, forwards or not.
+
+    Where a reply was written (`wrote`) and never heard, nothing is told while it is written, and all windows are asked at once.
+    """
     newest = {digest: place for place, digest in enumerate(reversed(ended))}
     own = range(len(windows)) if forwards else range(len(windows) - 1, -1, -1)
     order = sorted(own, key=lambda place: newest.get(windows[place].digest, len(newest)))
@@ -40,13 +45,17 @@ async def scan(windows: Sequence[Window], read: Callable[[Window, Begun], Awaita
                 held.pop().release()
 
         try:
-            return await read(windows[place], begun)
+            found = await read(windows[place], begun)
+            if held and wrote(found):
+                for _ in windows:
+                    room.release()
         finally:
             begun()
-            ended.pop(windows[place].digest, None)
-            ended[windows[place].digest] = None
-            while len(ended) > KEPT:
-                del ended[next(iter(ended))]
+        ended.pop(windows[place].digest, None)
+        ended[windows[place].digest] = None
+        while len(ended) > KEPT:
+            del ended[next(iter(ended))]
+        return found
 
     found = dict(zip(order, await map_ordered(order, one, limit=IN_FLIGHT), strict=True))
     return [found[place] for place in range(len(windows))]

@@ -13,6 +13,11 @@ def windows(count):
     return [Window(units=(), text="", ids={}, tokens=1, documents=(), digest=f"{number:02}") for number in range(count)]
 
 
+def never(_):
+    """No reply was written."""
+    return False
+
+
 def asked(count, ended, *, forwards=True, last=()):
     """The digests in the order in which they are asked for, and what comes back; those of `last` end when all others have."""
     order = []
@@ -24,7 +29,7 @@ def asked(count, ended, *, forwards=True, last=()):
             await asyncio.sleep(0)
         return window.digest
 
-    return order, asyncio.run(scan(windows(count), read, ended, forwards=forwards))
+    return order, asyncio.run(scan(windows(count), read, ended, forwards=forwards, wrote=never))
 
 
 @pytest.mark.parametrize("forwards", [True, False])
@@ -80,7 +85,7 @@ def test_only_a_share_of_the_windows_waits_for_its_first_token(count, waits, wri
             await done.wait()
 
     async def main():
-        task = asyncio.ensure_future(scan(windows(count), read, {}, forwards=True))
+        task = asyncio.ensure_future(scan(windows(count), read, {}, forwards=True, wrote=never))
         while len(most) < count:
             await asyncio.sleep(0)
         done.set()
@@ -99,7 +104,45 @@ def test_a_fault_is_raised_as_it_is():
         raise LookupError(window.digest)
 
     with pytest.raises(LookupError, match="00"):
-        asyncio.run(scan(windows(20), read, {}, forwards=True))
+        asyncio.run(scan(windows(20), read, {}, forwards=True, wrote=never))
+
+
+def test_where_nothing_is_told_while_it_is_written_all_are_asked_at_once():
+    """A server that sends whole replies has the first few alone; after the first of them the rest is asked for without a limit."""
+    running, most = set(), []
+
+    async def read(window, begun):
+        running.add(window.digest)
+        most.append(len(running))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        running.remove(window.digest)
+
+    asyncio.run(scan(windows(26), read, {}, forwards=True, wrote=lambda found: True))
+
+    assert max(most[:LEAST]) == LEAST
+    assert max(most) > 16
+
+
+def test_a_window_that_was_given_up_has_not_ended():
+    """Only what came back is taken for cached: not what was asked for when the question was given up, nor what waited to be."""
+    ended = {}
+
+    async def read(window, begun):
+        if window.digest != "00":
+            await asyncio.Event().wait()
+
+    async def main():
+        task = asyncio.ensure_future(scan(windows(20), read, ended, forwards=True, wrote=never))
+        while not ended:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+    assert list(ended) == ["00"]
 
 
 class Cached:
@@ -158,7 +201,7 @@ def test_most_of_a_cache_is_found_again(count, slow):
         driver = asyncio.ensure_future(server.serve())
         for turn in range(4):
             before = server.hits
-            await scan(windows(count), server.read, ended, forwards=turn % 2 == 0)
+            await scan(windows(count), server.read, ended, forwards=turn % 2 == 0, wrote=never)
             shares.append((turn, (server.hits - before) / count))
         driver.cancel()
 

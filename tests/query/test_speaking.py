@@ -1,11 +1,13 @@
 """Who speaks where is known from the names before what is said, and a text that is no conversation has no speakers."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphrag_local.query.context import Writer
-from graphrag_local.query.speaking import speaker, spoken, turns
+from graphrag_local.query.speaking import goes_on, speaker, spoken, turns
 from graphrag_local.query.view import view_of
 from graphrag_local.text import one_line
 from tests.fakes import Characters
@@ -27,6 +29,8 @@ OTHERS = {
     "prose with notes": ("The lamp was broken in March, and nobody had the money for it.\n\n" * 12 + "Note: See the annex.\n\nSource: The minutes.\n\n") * 4,
     "one who is named": "Mira: The lamp is broken. It was dear.\n" * 9,
     "times and addresses": "10:30: The board meets.\nhttp://lamp.example/a\nhttps://lamp.example/b\n" * 5,
+    "reviews": "Dorn kettle\n\nPros: It boils fast.\nCons: It is loud.\nVerdict: Buy it.\n\n" * 6,
+    "faults": "Pump two\n\nProblem: It leaks.\nFix: Weld it.\n\n" * 6,
     "a short exchange": "Ann: Who broke it?\nBo: Nobody.\n",
     "nothing": "",
 }
@@ -60,13 +64,38 @@ def test_other_texts_have_no_speakers(text):
 
 @pytest.mark.parametrize(
     ("a", "b", "said"),
-    [("王明", "李红", "我不知道。"), ("Анна", "Пётр ван Дик", "Я не знаю."), ("[10:31] Ann", "[10:32] Bo", "I do not know."), ("**Ann**", "**Bo**", "I do.")],
-    ids=["Chinese", "Russian", "times", "bold"],
+    [
+        ("王明", "李红", "我不知道。"),
+        ("12/03/24, 10:15 - anna", "[12.03.24, 10:16:01] bo k", "hi"),
+        ("Анна", "Пётр ван Дик", "Я не знаю."),
+        ("[10:31] Ann", "[10:32] Bo", "I do not know."),
+        ("**Ann**", "**Bo**", "I do."),
+    ],
+    ids=["Chinese", "chat", "Russian", "times", "bold"],
 )
 def test_other_scripts_and_forms(a, b, said):
     """Names of every script, with a time before them or in bold, are those of speakers."""
     text = f"{a}：{said}\n{b}: {said}\n" * 4
-    assert [who for who, _ in told(text)] == [name.split("] ")[-1].strip("*") for name in (a, b)] * 4
+    assert [who for who, _ in told(text)] == [re.split(r"\] | - ", name)[-1].strip("*") for name in (a, b)] * 4
+
+
+def test_what_follows_a_conversation_is_said_by_nobody():
+    """A heading ends a turn, and the last turn is no longer than the others."""
+    talk = "Clara: Is it so?\nBen: It is, as far as I know.\n" * 4
+    essay = "The ferry was founded by thieves. It sank in May. " * 9
+    for text in (f"{talk}\nOn the ferries of Sarn\n\n{essay}", f"{talk}\n# Notes\n{essay}", f"{talk}\n---\n{essay}"):
+        said = turns(text)
+        assert [turn.who for turn in said] == ["Clara", "Ben"] * 4
+        assert speaker(said, text.index("The ferry")) == "" == goes_on(said, text.index("The ferry"))
+        assert speaker(said, text.rindex("It is, as")) == "Ben"
+    said = turns(talk + essay)
+    assert speaker(said, len(talk) + 60) == ""
+
+
+@pytest.mark.parametrize("line", ["00:00" + " " * 200_000, "1:" * 20_000, "A" + " " * 200_000, ">" * 200_000, "A:" + "\n" * 200_000])
+def test_no_line_takes_long(line):
+    """Hostile lines are gone through once: within seconds, where twice as long would be hours."""
+    assert turns(f"{line}\n" * 3) == ()
 
 
 @given(st.integers(0, 500), st.integers(0, 500))
