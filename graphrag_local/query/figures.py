@@ -2,16 +2,19 @@
 
 A figure is a number in digits, of whatever script. It stands in a text where any way to read it does: with thousands parted or not, as a decimal, in words,
 as part of a date, rounded to its own last place. Whatever is doubtful speaks for the sentence, since what is not supported may be left out of an answer. Not judged
-are small counts, which whoever writes may have counted, numbers of lists, and digits that belong to a name (X-12). The question speaks for no figure:
-that its premise stands in the sources is what has to be shown.
+are small counts, which whoever writes may have counted, numbers of lists, and digits that belong to a name (X-12), an address or a telephone. The question
+speaks for no figure, since that its premise stands in the sources is what has to be shown, but where a sentence denies something: it may be that premise.
+Whatever a text holds, reading it takes time in proportion, and nothing raises.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from graphrag_local.query.language import language_of
 from graphrag_local.query.numerals import CHAIN, POWERS, chained, spelled
 from graphrag_local.text import UNSEEN
 
@@ -20,6 +23,10 @@ YEARS = range(1000, 2200)
 HALF = Decimal("0.5")
 CLOSE = 6  # characters between two numbers that belong together ("2 to 3 million", "13, 14")
 LARGEST = Decimal(10) ** 15  # of which a remainder is taken
+LONGEST = 100  # characters of a number; longer ones are rows of numbers, or none
+SCALES = 3  # words in a row that may multiply a number
+ROW = 8  # parts of a figure that have to follow on one another in the sources; of longer ones each has to be there
+NEARBY = 40  # characters before and after a figure that tell what it is
 _HIDDEN = re.compile(f"(?![\u200b\u2060])[{UNSEEN}]")
 _RAISED = re.compile("[²³¹⁰⁴-⁹₀-₉①-⓿❶-➓]")  # marks of notes, powers, numbers of lists
 _FRACTION = re.compile(r"(\d{0,15})\s?([¼-¾⅐-⅞])")
@@ -42,6 +49,22 @@ _CENTURY = re.compile(r"centur|jahrhundert|siècle|siglo|secolo|século|eeuw|år
 _LISTED = re.compile(r"\s*[(\[]?\d{1,3}[.)\]](?=\s|$)")
 _BRACKETED_END = re.compile(r"\(\s*\d{1,3}\s*\)[\s.!?。！？]*$")
 _ID_BEFORE = re.compile(r"(?:[^\W\d]+-|[^\W\d]|_)$")
+_ADDRESS = re.compile(
+    r"(?:https?://|www\.)\S+|(?<![\d+])\+\d[\d ()/-]{6,20}\d|(?<!\d)24/7(?!\d)|(?:tel|phone|telefon)\b[.:]{1,2} ?[\d(][\d ()/-]{4,20}\d", re.IGNORECASE
+)
+_SPAN = re.compile(
+    r"[ -]?(?:(?:years?|jahre?n?|ans|années?|años?|anni|anos?|jaar|år|vuo\w*|lat|год\w*|года|лет\w*|рок\w*)\b|سنة|سنوات|عام|年|岁|歲|歳|년|세|살)", re.IGNORECASE
+)
+_AGED = re.compile(r"(?:\baged?|alter|âge|edad|età|idade|leeftijd|ålder|wieku?|возраст\w*|віці|عمر)\W(?:\w+\W){0,2}$", re.IGNORECASE)
+_DENIAL = re.compile(  # words that deny, in the languages that answers are written in; none that is a common word of another one
+    r"\b(?:not?|non|cannot|\w+n['’]t|never|neither|nor|none|nobody|nothing|without|instead|false|incorrect|wrong|contrary|nicht|nichts|kein\w*|nie|niemals|weder|falsch"
+    r"|sondern|statt|n['’]\w+|pas|aucune?|jamais|rien|faux|nunca|jamás|ning[uú]n[ao]?|tampoco|falso|não|nenhuma?|nem|nessun[ao]?|niente|nulla|niet|niets|geen|nooit|onjuist"
+    r"|inte|ej|icke|ingen|inget|inga|aldrig|ei|eivät|eikä|emme|ette|nigdy|żad\w+|нет|не|ни|нельзя|никто|ничего|никогда|нема|немає|ні|ніхто|нічого|ніколи|неправда"
+    r"|[وف]?(?:لا|لم|لن|ليس\w*|غير|لیس\w*))\b"
+    r"|不|没|沒|未|[并並而绝絕]非|无法|無法|ない|なかっ|なく|なし|ません|ず[、に]|않|아니|아닌|아닙|없|못",
+    re.IGNORECASE,
+)
+_IN_THE = re.compile(r"\bno\b", re.IGNORECASE)  # Portuguese
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +80,20 @@ class Figure:
     dated: bool = False
 
 
-def lacking(sentence: str, sources: Iterable[str]) -> tuple[str, ...]:
-    """The figures of a sentence that stand nowhere in its sources, as they are written, each once."""
+def lacking(sentence: str, sources: Iterable[str], question: str = "") -> tuple[str, ...]:
+    """The figures of a sentence that stand nowhere in its sources, as they are written, each once. One that denies something may name those of the question."""
     folded = _folded(sentence)
-    stated = [figure for figure in figures(folded) if _judged(figure, folded)]
-    known = Known(sources) if stated else None
-    return tuple(dict.fromkeys(figure.text for figure in stated if known and not known.has(figure, folded)))
+    apart = [match.span() for match in _ADDRESS.finditer(folded)]
+    stated = [figure for figure in figures(folded) if _judged(figure, folded) and not any(start <= figure.start < end for start, end in apart)]
+    if not stated:
+        return ()
+    known = [Known(sources), *([Known([question])] if question and denies(folded) else [])]
+    return tuple(dict.fromkeys(figure.text for figure in stated if not any(texts.has(figure, folded) for texts in known)))
+
+
+def denies(sentence: str) -> bool:
+    """Whether a sentence may deny something: a word of it does."""
+    return _DENIAL.search(_IN_THE.sub("", sentence) if language_of(sentence) == "pt" else sentence) is not None
 
 
 def _folded(text: str) -> str:
@@ -93,6 +124,8 @@ def figures(folded: str) -> list[Figure]:
 
 def _read(run: str) -> tuple[tuple[Decimal, ...], tuple[Decimal, ...], bool]:
     """The numbers that digits with marks between them may be as a whole; the parts where it may be several; and whether these may be a date."""
+    if len(run) > LONGEST:
+        return (), tuple(Decimal(group) for group in _MARK.split(run) if len(group) <= LONGEST), False
     groups, marks = _MARK.split(run), _MARK.findall(run)
     if not marks:
         return (Decimal(run),), (), False
@@ -137,20 +170,23 @@ def _grouped(groups: list[str]) -> bool:
 def _powers(folded: str, at: int) -> tuple[tuple[int, ...], bool]:
     """The powers of ten that the words after a number may multiply it by, and whether it may stand without them."""
     found: tuple[int, ...] = ()
-    while match := _SCALE.match(folded, at):
+    for _ in range(SCALES):
+        match = _SCALE.match(folded, at)
+        if not match:
+            break
         word = match[1].casefold()
         powers = POWERS.get(word, ())
         if not powers:
             glued = _LETTER_SCALES.get(word, ()) if not found and match.start(1) == at else ()
             return (found or glued), not found
-        found = tuple(a + b for a in found or (0,) for b in powers)
+        found = tuple(sorted({a + b for a in found or (0,) for b in powers}))
         at = match.end()
     return found, not found
 
 
 def _judged(figure: Figure, folded: str) -> bool:
     """Whether a figure says something that only the sources can have told: no small count, no number of a list, no part of a name."""
-    before, after = folded[max(0, figure.start - 30) : figure.start], folded[figure.end :]
+    before, after = folded[max(0, figure.start - NEARBY) : figure.start], folded[figure.end : figure.end + NEARBY]
     listed, bracketed = _LISTED.match(folded), _BRACKETED_END.search(folded, max(0, len(folded) - 20))
     if (listed and figure.end <= listed.end()) or (bracketed and figure.start >= bracketed.start()) or _named(before, after):
         return False
@@ -189,10 +225,13 @@ class Known:
         self.numbers: set[Decimal] = set()
         self.bare: set[Decimal] = set()  # those without a scale behind them, which a table may have in its head
         self.whole: set[Decimal] = set()  # those that are surely read as they are meant, and may be rounded
+        self.dates: set[int] = set()  # years that are written with four digits
         self.order: list[Decimal | None] = []  # the numbers that follow closely on one another, parted by None
         for text in texts:
             self._add(_folded(text))
         self.shares = {100 * number for number in self.numbers if 0 < number < 1}
+        self._sorted, self._sorted_shares = sorted(self.whole), sorted(self.shares)
+        self._rows: dict[int, set[tuple[Decimal | None, ...]]] = {}
         self.half = HALF in self.numbers
         self.years = {int(number) for number in self.numbers if YEARS.start <= number < YEARS.stop}
 
@@ -203,6 +242,7 @@ class Known:
             self.numbers.update((*figure.values, *figure.bare, *figure.parts))
             self.bare.update(() if figure.bare else figure.values)
             self.whole.update(figure.values if figure.bare or len(figure.values) == 1 else ())
+            self.dates.update(int(part) for part in _MARK.split(figure.text[:LONGEST]) if len(part) == 4 and part.isdecimal() and int(part) in YEARS)
             close = after is not None and after.start - figure.end <= CLOSE
             self.order += [*(figure.parts or figure.values[:1]), *(() if close else (None,))]
             if after and close and after.bare and not figure.bare:  # 2 to 3 million
@@ -223,24 +263,34 @@ class Known:
         """Whether a figure of a folded sentence stands in the texts, in any way to read it."""
         if figure.text in self.written and not figure.bare:
             return True
-        shares = self.shares if _PERCENT.match(folded, figure.end) else set()
-        if any(self._near(value, shares) for value in figure.values) or any(_tells(value) and value in self.bare for value in figure.bare):
+        share = _PERCENT.match(folded, figure.end) is not None
+        if any(self._near(value, share=share) for value in figure.values) or any(_tells(value) and value in self.bare for value in figure.bare):
             return True
         if figure.dated and all(part in self.numbers or part < SMALL or self._short(part) for part in figure.parts):
             return True
-        if figure.parts and any(self.order[at : at + len(figure.parts)] == list(figure.parts) for at in range(len(self.order))):
+        if figure.parts and self._in_row(figure.parts):
+            return True
+        before, after = folded[max(0, figure.start - NEARBY) : figure.start], folded[figure.end : figure.end + NEARBY]
+        if (_SPAN.match(after) or _AGED.search(before)) and any(year + value in self.dates for value in figure.values for year in self.dates):
             return True
         return any(self._as_year(value, figure, folded) for value in figure.values if value < YEARS.stop and value == value.to_integral_value())
 
-    def _near(self, value: Decimal, shares: set[Decimal]) -> bool:
-        """Whether a number is there or among shares, or one of them is it with further places, rounded or cut off."""
-        if value in self.numbers or value in shares or (0 < value < 1 and 100 * value in self.numbers):
+    def _in_row(self, parts: tuple[Decimal, ...]) -> bool:
+        """Whether numbers follow on one another in the texts; of very many, whether all are there."""
+        length = len(parts)
+        if length > ROW:
+            return self.numbers.issuperset(parts)
+        if length not in self._rows:
+            self._rows[length] = {tuple(self.order[at : at + length]) for at in range(len(self.order))}
+        return parts in self._rows[length]
+
+    def _near(self, value: Decimal, *, share: bool) -> bool:
+        """Whether a number is there or, of a share, among the shares, or one of them is it with further places, rounded or cut off."""
+        if value in self.numbers or (share and value in self.shares) or (0 < value < 1 and 100 * value in self.numbers):
             return True
         if self.half and value < LARGEST and value % 1 == HALF and value - HALF in self.numbers:  # two and a half
             return True
-        unit, place = Decimal(1).scaleb(_exponent(value)), _exponent(value)
-        finer = (number for number in self.whole | shares if _exponent(number) < place)
-        return any(value <= number < value + unit or 2 * abs(number - value) <= unit for number in finer)
+        return _rounded(value, self._sorted) or (share and _rounded(value, self._sorted_shares))
 
     def _short(self, value: Decimal) -> bool:
         return value < 100 and any(year % 100 == value for year in self.years)
@@ -252,5 +302,13 @@ class Known:
             return True
         if value % 10 == 0 and (_DECADE.match(after) or _DECADE_BEFORE.search(before)):
             decade = range(int(value), int(value) + 10)
-            return any(number in decade for number in self.numbers) or any(year % 100 in decade for year in self.years)
+            return any(year in self.numbers for year in map(Decimal, decade)) or any(year % 100 in decade for year in self.years)
         return bool(_CENTURY.search(before + after)) and any(value in (year // 100 + 1, (year - 1) // 100 + 1) for year in self.years)
+
+
+def _rounded(value: Decimal, ordered: Sequence[Decimal]) -> bool:
+    """Whether one of numbers in order is a number with further places, rounded or cut off. Those in reach without further places are the number itself."""
+    place = _exponent(value)
+    unit = Decimal(1).scaleb(place)
+    at = bisect_left(ordered, value - unit / 2)
+    return any(_exponent(number) < place and number < value + unit for number in ordered[at : at + 4])

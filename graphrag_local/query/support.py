@@ -172,7 +172,8 @@ class Support:
             check = await (self._by_entailment(sentence, told) if self.method == "nli" else self._by_model(sentence, told))
         if check.verdict != "supported":
             return check
-        figures = lacking(sentence, [text for source in sources for text in (source.quote, source.document, view.title(document_id(source.document)))])
+        texts = [text for source in sources for text in (source.quote, source.document, view.title(document_id(source.document)))]
+        figures = lacking(sentence, texts, self._inquiry.question)
         return replace(check, verdict="partly", lacking=figures) if figures or misquotes(sentence, sources) else check
 
     async def _by_model(self, sentence: str, told: Sequence[Evidence]) -> Check:

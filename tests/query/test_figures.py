@@ -3,10 +3,10 @@
 from datetime import date
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from graphrag_local.query.figures import SMALL, lacking
+from graphrag_local.query.figures import SCALES, SMALL, Known, denies, figures, lacking
 from graphrag_local.query.numerals import chained, spelled
 
 ZEROS = "0०০๐٠۰０"  # ASCII, Devanagari, Bengali, Thai, Arabic, Persian, full width
@@ -85,6 +85,20 @@ SAME = [  # sentence, source
     ("ב-1931", "1931"),
     ("In 1931 a storm came.", "In 1931² a storm came."),
     ("\u200f١٩٣١\u200e", "1931"),
+    ("22 días", "veintidós días"),
+    ("15 людей", "п’ятнадцять людей"),
+    ("25 человек", "до двадцати пяти человек"),
+    ("le 15e jour", "le quinzième jour"),
+    ("2,5 Jahre", "zweieinhalb Jahre"),
+    ("1,500,000 people", "a million and a half people"),
+    ("30 minutes", "half an hour"),
+    ("24 eggs", "two dozen eggs"),
+    ("20 years", "two decades"),
+    ("15,000円", "1万5,000円"),
+    ("240,000,000", "2억 4천만"),
+    ("2억 4천만", "240,000,000"),
+    ("He died aged 34.", "1900–1934"),
+    ("34 years later", "In 1900 and in 1934"),
 ]
 OTHER = [  # sentence, source, and the figure that is missing
     ("It cost 4,001 crowns.", "It cost 4,000 crowns.", "4,001"),
@@ -112,6 +126,8 @@ OTHER = [  # sentence, source, and the figure that is missing
     ("٣٠١ كرونة", "٣٠٠ كرونة", "٣٠١"),
     ("१९३२ में", "१९३१ में", "१९३२"),
     ("13 barges", "twelve barges", "13"),
+    ("34 barges", "In 1900 and in 1934", "34"),
+    ("35 years later", "In 1900 and in 1934", "35"),
 ]
 UNJUDGED = [
     "The trust owns 12 barges and 3 locks.",  # counts
@@ -119,6 +135,7 @@ UNJUDGED = [
     "14) The lock is old.",
     "[14] The lock is old.",
     "The lock is old (14).",
+    "Open 24/7: see https://locks.example/2031/4711 or call +44 1632 960961.",
     "X-120, GPT-40, Covid-19, v2.15, A380, b2b15 and report_77",  # names
 ]
 
@@ -238,3 +255,79 @@ def test_numbers_in_words_and_characters_are_read(number):
     assert number in set(spelled(f"There were {english(number)} of them."))
     assert lacking(f"{number:,} people", [f"共{han(number)}人"]) == ()
     assert number < 10 or chained(han(number)) == number
+
+
+SCALE_WORDS = st.sampled_from("billion million mil hundred thousand тысяч milliarden 亿 万 千 억 crore half and dozen einhalb 5 1.2.3 9,9 . % IV".split())
+
+
+@settings(deadline=None)
+@given(told=st.lists(SCALE_WORDS, max_size=60), said=st.lists(SCALE_WORDS, max_size=60), gap=st.sampled_from(["", " ", "-", ","]), times=st.sampled_from([1, 50]))
+@example(told=["5"] + ["billion"] * 3000, said=["5"] + ["billion"] * 3000, gap=" ", times=1)
+@example(told=["5"] + ["million"] * 200_000, said=["20"], gap=" ", times=1)
+@example(told=["9" * 1_200_000, "9." * 50_000, "9亿" * 50_000], said=["1." + "9" * 1_200_000, "99"], gap=" ", times=1)
+def test_no_text_is_too_much(told, said, gap, times):
+    """Scales, marks and digits in any number are read: nothing raises, and what is missing was written."""
+    sentence, source = gap.join(said * times), gap.join(told * times)
+
+    assert set(lacking(sentence, [source], source)) <= {figure.text for figure in figures(sentence)}
+
+
+def test_a_number_has_few_readings_whatever_scales_follow():
+    """Words that are read both ways do not double the readings with each repeat."""
+    found = figures("5 " + "billion " * 1000)
+
+    assert len(found) == 1
+    assert len(found[0].values) <= SCALES + 2
+
+
+def test_a_figure_is_compared_with_few_numbers_of_the_sources():
+    """The numbers near a figure are found among those of the sources without looking at each."""
+
+    class Counted(list):
+        reads = 0
+
+        def __getitem__(self, key):
+            Counted.reads += 1
+            return super().__getitem__(key)
+
+    known = Known([" ".join(f"{number}.25" for number in range(10_000, 14_000))])
+    known._sorted = Counted(known._sorted)
+    text = "It weighs 9000 or 11000.3 tons."
+
+    assert [known.has(figure, text) for figure in figures(text)] == [False, True]
+    assert Counted.reads < 60
+
+
+DENIED = [
+    ("The ship did not carry 300 men but 42.", "The ship carried 42 men.", "Why did the ship carry 300 men?"),
+    ("The documents don’t say that 300 men died.", "42 men", "Where did the 300 men die?"),
+    ("Die Dokumente nennen keine 300 Mann.", "42 Mann", "Wo starben die 300 Mann?"),
+    ("Le navire n’a pas transporté 300 hommes.", "42 hommes", "Pourquoi 300 hommes ?"),
+    ("El barco no llevaba 300 hombres.", "42 hombres", "¿Por qué 300 hombres?"),
+    ("O navio não levava 300 homens.", "42 homens", "Por que 300 homens?"),
+    ("La nave non portava 300 uomini.", "42 uomini", "Perché 300 uomini?"),
+    ("Het schip had geen 300 man.", "42 man", "Waarom 300 man?"),
+    ("Statek nie wiózł 300 ludzi.", "42 ludzi", "Dlaczego 300 ludzi?"),
+    ("Skeppet hade inte 300 man.", "42 man", "Varför 300 man?"),
+    ("Laivassa ei ollut 300 miestä.", "42 miestä", "Miksi 300 miestä?"),
+    ("На корабле было не 300 человек.", "42 человека", "Почему 300 человек?"),
+    ("На кораблі було не 300 людей.", "42 людини", "Чому 300 людей?"),
+    ("لم تحمل السفينة 300 رجل.", "42 رجلا", "لماذا 300 رجل؟"),
+    ("船上没有300人。", "42人", "为什么有300人？"),
+    ("船に300人は乗っていませんでした。", "42人", "なぜ300人？"),
+    ("배에는 300명이 타지 않았다.", "42명", "왜 300명인가?"),
+]
+
+
+@pytest.mark.parametrize(("sentence", "source", "question"), DENIED)
+def test_what_denies_may_name_the_figures_of_the_question(sentence, source, question):
+    """A premise that is set right is no claim; any other figure still needs its source, and so does the question's where nothing is denied."""
+    assert lacking(sentence, [source], question) == ()
+    assert lacking(sentence, [source]) == lacking(sentence, [source], "Why?") == ("300",)
+
+
+@pytest.mark.parametrize("sentence", ["The ship carried 300 men.", "O navio levava 300 homens no porto.", "Das Schiff fuhr im Mai mit 300 Mann.", "船上有300人。"])
+def test_what_denies_nothing_may_not(sentence):
+    """That the question says it is no source."""
+    assert not denies(sentence)
+    assert lacking(sentence, ["42"], "Why did the ship carry 300 men?") == ("300",)
