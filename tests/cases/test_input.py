@@ -197,6 +197,10 @@ def test_lines_without_end_and_words_without_end(tmp_path):
 
 
 def _unreadable(it: Program) -> None:
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("no file is unreadable for root, and there is no setpriv to give that up")
+        it.under = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search")
     (it.input / "b.txt").chmod(0)
     (it.input / "shut").chmod(0)
 
@@ -216,31 +220,21 @@ def _emptied(it: Program) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_unreadable, _dangling, _noise, _emptied])
-def test_what_cannot_be_read_any_more_is_kept(as_other, spoil: Callable[[Program], None]):
+def test_what_cannot_be_read_any_more_is_kept(tmp_path, spoil: Callable[[Program], None]):
     """A file that is there but cannot be read now keeps what was indexed of it, says so, and costs nothing when it is well again."""
-    it, files = as_other
-    first = it.index()
-    assert first.code == 0
-    spoil(it)
-    second = it.index()
-    (it.input / "shut").chmod(0o755)
-    assert second.code == 3
-    assert second.json["counts"] | {"failures": 0} == first.json["counts"]
-    assert second.json["changes"]["kept"] == ["b.txt", "shut/c.txt"]
-    assert all("is kept" in f["reason"] for f in second.json["failures"])
-    assert it.names() == {"Tova Sand", "Emil Rask", "Ruth Holm", "Kvarnby"}
-    it.make_input(files)
-    third = it.index()
-    assert (third.code, third.json["digest"], third.json["last_build"]["calls"]) == (0, first.json["digest"], 0)
-
-
-@pytest.fixture
-def as_other(tmp_path):
-    """A project for whose commands files can be unreadable, also where root runs the tests, and its files."""
     files = {"a.txt": "Tova Sand of Kvarnby.", "b.txt": "Emil Rask came.", "shut/c.txt": "Ruth Holm went."}
     with program(tmp_path, files, PEOPLE) as it:
-        if os.geteuid() == 0:
-            if shutil.which("setpriv") is None:
-                pytest.skip("no file is unreadable for root, and there is no setpriv to give that up")
-            it.under = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search")
-        yield it, files
+        first = it.index()
+        assert first.code == 0
+        spoil(it)
+        second = it.index()
+        it.under = ()
+        (it.input / "shut").chmod(0o755)
+        assert second.code == 3
+        assert second.json["counts"] | {"failures": 0} == first.json["counts"]
+        assert second.json["changes"]["kept"] == ["b.txt", "shut/c.txt"]
+        assert all("is kept" in f["reason"] for f in second.json["failures"])
+        assert it.names() == {"Tova Sand", "Emil Rask", "Ruth Holm", "Kvarnby"}
+        it.make_input(files)
+        third = it.index()
+        assert (third.code, third.json["digest"], third.json["last_build"]["calls"]) == (0, first.json["digest"], 0)

@@ -8,6 +8,7 @@ published it writes into files of a journal, outside the index, at that moment: 
 import contextlib
 import ctypes
 import hashlib
+import importlib
 import json
 import os
 import select
@@ -46,6 +47,7 @@ STARTING, PUBLISHING, POINTING, POINTED, COLLECTING, SWEEPING = "starting", "pub
 SEARCHING, DISCARDING, ENDING = "searching", "removing generations", "ending"  # of a `forget`
 JOURNAL = ("asked", "acknowledged", "published", "phases")
 PATIENCE_S = 600.0
+LATE = ("bm25s", "lancedb")  # what the program itself imports where it is first used
 Selectable = IO[Any]
 _PR_SET_PDEATHSIG = 1  # a build never outlives its server
 
@@ -175,6 +177,8 @@ def build(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def serve() -> None:
     """Fork a build for every job on standard input, one at a time."""
+    for name in LATE:  # or every build would, which takes longer than the build
+        importlib.import_module(name)
     for line in sys.stdin:
         job = json.loads(line)
         begun = time.monotonic()
@@ -218,8 +222,11 @@ class Builds:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls) -> Iterator["Builds"]:
-        """A server for as long as the context lasts; it goes with its builds, however that ends."""
+    def open(cls, running: "Builds | None" = None) -> Iterator["Builds"]:
+        """A server for as long as the context lasts, unless one runs; it goes with its builds, however that ends."""
+        if running is not None:
+            yield running
+            return
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "LANCE_CPU_THREADS": "2"}
         command = [sys.executable, "-W", "ignore", "-m", "tests.crash.builder"]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)

@@ -112,13 +112,13 @@ class Powered:
         return Cut(first=old is None, phase=phase, acknowledged=len(acknowledged), twice=twice, is_new=now != old, seconds=time.monotonic() - begun)
 
 
-def cuts(folder: Path, count: int, seed: int, *, forgets: bool = False) -> Iterator[Cut]:
+def cuts(folder: Path, count: int, seed: int, *, forgets: bool = False, running: Builds | None = None) -> Iterator[Cut]:
     """`count` cuts before operations spread evenly over the builds, the last of them after the end; every SERIES of them on a new disk.
 
-    With `forgets` they are cuts of `forget`s, over an index that is there.
+    With `forgets` they are cuts of `forget`s, over an index that is there. Builds are those of a server that is `running`, or of one of their own.
     """
     chance, moment = random.Random(seed), 0.0
-    with Builds.open() as builds:
+    with Builds.open(running) as builds:
         with Powered.open(folder / "calm", seed, builds) as calm:
             first, later = calm.undisturbed(), calm.undisturbed(forgets=forgets)
         for series in range(0, count, SERIES):

@@ -100,11 +100,11 @@ class Pair:
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, seed: int) -> Iterator["Pair"]:
-        """A pair with a first generation each."""
+    def open(cls, folder: Path, seed: int, running: Builds | None = None) -> Iterator["Pair"]:
+        """A pair with a first generation each, built by a server of its own or by one that runs."""
         collection = Collection(random.Random(seed))
         collection.begin()
-        with Builds.open() as builds:
+        with Builds.open(running) as builds:
             pair = cls(Journaled(folder / "victim"), Journaled(folder / "twin"), collection, builds)
             pair.write()
             assert pair.victim.built(builds).said["digest"] == pair.twin.built(builds).said["digest"]

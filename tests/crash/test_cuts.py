@@ -6,7 +6,6 @@ import sqlite3
 import pytest
 
 from graphrag_local.errors import GraphragError
-from tests.crash.builder import Builds
 from tests.crash.collection import Kept
 from tests.crash.cuts import Powered, cuts
 from tests.crash.disk import PAGE, ROOT, Change, Disk, File, Folder
@@ -17,20 +16,20 @@ needs_fuse = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 @needs_fuse
-def test_five_cuts(tmp_path):
+def test_five_cuts(tmp_path, builds):
     """After each of five cuts, the first of them in a first build, every acknowledged reply, vector and generation is there and every generation is whole;
     the build that follows ends with the digest, the ledger and the files of a twin whose power stayed.
     """
-    done = list(cuts(tmp_path, 5, SEED))
+    done = list(cuts(tmp_path, 5, SEED, running=builds))
 
     assert [cut.first for cut in done] == [True, False, False, False, False]
     assert any(cut.acknowledged for cut in done)
 
 
 @needs_fuse
-def test_three_cuts_of_a_forget(tmp_path):
+def test_three_cuts_of_a_forget(tmp_path, builds):
     """After a power cut in the middle of a `forget` the same holds, the old or the new generation is whole, and once it is done nothing of the document is left."""
-    done = list(cuts(tmp_path, 3, SEED, forgets=True))
+    done = list(cuts(tmp_path, 3, SEED, forgets=True, running=builds))
 
     assert len(done) == 3
 
@@ -49,9 +48,9 @@ def is_broken(powered: Powered, seed: int) -> bool:
 
 @needs_fuse
 @pytest.mark.parametrize("syncs", [True, False])
-def test_cuts_break_only_an_index_that_is_not_synced(tmp_path, syncs):
+def test_cuts_break_only_an_index_that_is_not_synced(tmp_path, builds, syncs):
     """Where a sync does nothing, a cut after a build takes what was acknowledged or breaks what was published, so this disk bites; else it never does."""
-    with Builds.open() as builds, Powered.open(tmp_path, SEED, builds) as powered:
+    with Powered.open(tmp_path, SEED, builds) as powered:
         powered.undisturbed()
         powered.disk.settle()
         if not syncs:

@@ -30,7 +30,7 @@ from tests.e2e.programs import Program, gone, rows, run_json, start, until
 from tests.ports import free_port
 
 QUESTION = "What do the people of the town quarrel about?"
-MODES = {"global": "command line", "basic": "command line", "source": "HTTP"}
+MODES = {"global": "command line", "basic": "HTTP", "source": "HTTP"}
 NUMBERS = "numbers.txt"
 COLLECTION = ("minutes/2023-03-*", "minutes/2023-05-*", "letters/2023-05-*", NUMBERS)
 CRAMPED = ("letters/2023-05-*",)
@@ -45,6 +45,7 @@ HOSTILE = (
 )
 # One line of ten thousand words is few chunks then; windows below the gate are left, and what is no better than nothing is no answer.
 HOSTILE_SETTINGS = ("chunks.max_tokens=1800", "query.window_tokens=5000", "query.gate=0.2", "query.refusal_margin=0")
+NEXT_DAY = "next day"
 TOO_FEW = 5  # reply tokens in which no record fits, with any model
 BEFORE_THE_KILL = 3  # replies that are paid for when the server dies
 SCHEMA = {
@@ -138,13 +139,16 @@ def tell(folder: Path) -> Story:
     try:
         _index(story, programs, clock)
         serve = programs[-1]
-        _ask(story, f"http://127.0.0.1:{port}", clock)
-        _ask_every_way(story, f"http://127.0.0.1:{port}", programs, clock)
-        _read_what_is_hostile(story, clock)
-        with ThreadPoolExecutor() as threads:  # both are mostly programs that start
-            for told in [threads.submit(_cramp, story), threads.submit(_next_day, story)]:
-                told.result()
-        clock.lap("cramped and next day")
+        shutil.copytree(folder, folder.parent / NEXT_DAY, ignore=shutil.ignore_patterns("run"))  # before somebody asks, who may write in it
+        with ThreadPoolExecutor(1) as beside:  # one core is the model's, for those who ask; the other is for programs that start
+            hostile_index, *others = [beside.submit(part, story, programs) for part in (_index_what_is_hostile, _type, _cramp, _next_day)]
+            _ask(story, f"http://127.0.0.1:{port}", clock)
+            _ask_every_way(story, f"http://127.0.0.1:{port}", clock)
+            hostile_index.result()
+            _ask_what_is_hostile(story, clock)
+            for other in others:
+                other.result()
+        clock.lap("rest of what happened beside")
         story.serve_code = serve.end(signal.SIGINT)
         story.left_at_the_end = gone(programs)
         story.announced_at_the_end = (folder / "index" / "run" / "serve.json").exists()
@@ -225,20 +229,25 @@ def _ask(story: Story, service: str, clock: _Clock) -> None:
     story.compact = reply.json()["choices"][0]["message"]["content"]
 
 
-def _ask_every_way(story: Story, service: str, programs: list[Program], clock: _Clock) -> None:
-    """The question in all modes by every door."""
+def _ask_every_way(story: Story, service: str, clock: _Clock) -> None:
+    """The question in all modes, over HTTP and in this process."""
     story.asked += asyncio.run(ask_served(service, QUESTION))
     clock.lap("events")
     story.asked += asyncio.run(ask_here(open_project(story.folder, SHORT), HERE))
     clock.lap("in this process")
+
+
+def _type(story: Story, programs: list[Program]) -> None:
+    """The question on the command line."""
+    clock = _Clock(story)
     story.said = ask_typed(story.folder, QUESTION, programs)
     story.asked.append(story.said.events)
-    clock.lap("command line")
+    clock.lap("beside: command line")
 
 
-def _read_what_is_hostile(story: Story, clock: _Clock) -> None:
-    """Another project, whose documents give orders and imitate all marks there are; then a question in all modes."""
-    folder = story.folder.parent / "hostile"
+def _index_what_is_hostile(story: Story, _: list[Program]) -> None:
+    """Another project, whose documents give orders and imitate all marks there are."""
+    clock, folder = _Clock(story), story.folder.parent / "hostile"
     make_project(folder, ("*",), 140, url=story.url)
     shutil.rmtree(folder / "input")
     (folder / "input").mkdir()
@@ -246,48 +255,60 @@ def _read_what_is_hostile(story: Story, clock: _Clock) -> None:
         (folder / "input" / name).write_text(text, encoding="utf-8", newline="")
     settings = [part for setting in HOSTILE_SETTINGS for part in ("--set", setting)]
     story.hostile_index = run_json(folder, "hostile-index", "index", str(folder), *settings)
-    clock.lap("hostile index")
-    story.hostile += asyncio.run(ask_here(open_project(folder, (*SHORT, *HOSTILE_SETTINGS)), HOSTILE))
+    clock.lap("beside: hostile index")
+
+
+def _ask_what_is_hostile(story: Story, clock: _Clock) -> None:
+    """A question to it in all modes."""
+    story.hostile += asyncio.run(ask_here(open_project(story.folder.parent / "hostile", (*SHORT, *HOSTILE_SETTINGS)), HOSTILE))
     clock.lap("hostile questions")
 
 
-def _cramp(story: Story) -> None:
+def _cramp(story: Story, _: list[Program]) -> None:
     """Another project, whose replies are all cut off, indexed twice."""
-    folder = story.folder.parent / "cramped"
+    clock, folder = _Clock(story), story.folder.parent / "cramped"
     make_project(folder, CRAMPED, TOO_FEW, url=story.url)
     story.cramped = tuple(run_json(folder, f"cramped-{turn}", "index", str(folder)) for turn in (1, 2))
     story.cramped_outcomes = tuple(row["outcome"] for row in rows(folder / "index" / "ledger.sqlite"))
+    clock.lap("beside: cramped")
 
 
-def _next_day(story: Story) -> None:
-    """A copy of the project in which a document gets a new sentence, and then another one is deleted; after each an index and questions."""
-    folder = story.folder.parent / "next day"
-    shutil.copytree(story.folder, folder, ignore=shutil.ignore_patterns("run"))
-    server = ("--set", f"engine.url={story.url}")
+def _next_day(story: Story, programs: list[Program]) -> None:
+    """A copy of the project with a service of its own, in which a document gets a new sentence, and then another one is deleted; after each an index and
+    questions."""
+    clock, folder, port = _Clock(story), story.folder.parent / NEXT_DAY, free_port()
+    attached = ("--set", f"engine.url={story.url}")
+    serve = start(folder, "serve-3", "serve", str(folder), *attached, "--set", f"server.port={port}")
+    programs.append(serve)
     edited, deleted = (next((folder / "input").glob(pattern)) for pattern in (EDITED, DELETED))
     story.edited, story.deleted = (path.relative_to(folder / "input").as_posix() for path in (edited, deleted))
     edited.write_text(f"{edited.read_text(encoding='utf-8').rstrip()}\n\n{NEWS}\n", encoding="utf-8")
-    story.after_edit = _day(folder, "edit", server, WHO)
+    index = run_json(folder, "index-edit", "index", str(folder), *attached)
+    until(lambda: "Ask at" in serve.said, serve)
+    story.after_edit = _day(folder, index, port, WHO)
     deleted.unlink()
-    story.after_deletion = _day(folder, "deletion", server, QUESTION)
+    index = run_json(folder, "index-deletion", "index", str(folder), *attached)
+    story.after_deletion = _day(folder, index, port, QUESTION)
+    assert serve.end(signal.SIGINT) == 0
+    clock.lap("beside: next day")
 
 
-def _day(folder: Path, name: str, server: tuple[str, ...], question: str) -> dict[str, Any]:
-    """What an index, a search and an answer say after a change; the texts of the documents as they are now."""
-    index = run_json(folder, f"index-{name}", "index", str(folder), *server)
-    with ThreadPoolExecutor() as threads:
-        found = threads.submit(run_json, folder, f"retrieve-{name}", "query", question, str(folder), "--mode", "basic", "--retrieve-only", *server)
-        asked = {
-            mode: threads.submit(run_json, folder, f"query-{name}-{mode}", "query", question, str(folder), "--mode", mode, *server)
-            for mode in ("basic", "global")
-        }
-        answers = {mode: told.result() for mode, told in asked.items()}
+def _day(folder: Path, index: dict[str, Any], port: int, question: str) -> dict[str, Any]:
+    """What an index has said, and a search and answers say after it; the texts of the documents as they are now."""
+
+    def told(page: str, mode: str) -> Any:
+        reply = httpx.post(f"http://127.0.0.1:{port}/v1/{page}", json={"question": question, "mode": mode}, timeout=900, trust_env=False)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    found = told("retrieve", "basic")
+    answers = {mode: told("query", mode) for mode in ("basic", "global")}
     stored = StoredIndex.open(folder / "index")
     try:
         texts = {document.path: document.text for document in stored.documents()}
     finally:
         stored.close()
-    return {"index": index, "found": found.result(), "answers": answers, "texts": texts}
+    return {"index": index, "found": found, "answers": answers, "texts": texts}
 
 
 async def _replay(story: Story, project: ProjectFolder) -> None:
