@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from graphrag_local.store.traces import drop_trace, write_trace
 from graphrag_local.store.traces import read_trace as read_trace
 from graphrag_local.store.turns import next_turn
 from graphrag_local.text import is_question
+from graphrag_local.unwritten import may_lack
 from graphrag_local.wiring import ModelSide, open_embedder, open_embedder_of, open_model_side, tokenizer_of
 
 Say = Callable[[str], None]
@@ -178,8 +179,6 @@ class Asker:
         wanted = settings.query.level if level is None else level
         if mode != "global":
             return ""
-        from graphrag_local.settling import may_lack, write_level  # all that builds an index comes with it, which takes longer than other questions
-
         index, side = await self._open()
         with self._using(index):
             if not await asyncio.to_thread(may_lack, index, self._project, wanted):  # then it need not wait for what is written for others
@@ -191,6 +190,7 @@ class Asker:
             if (index.generation, wanted) in self._looked:
                 return self._looked[index.generation, wanted]
             try:
+                write_level = await asyncio.to_thread(_writing)
                 note = await write_level(self._project, side, wanted, most=settings.query.first_use_reports, say=self._say)
             except IndexBusy:
                 return "The index is being built by another process; reports that this level lacks were not written for this question, their elements were read."
@@ -328,6 +328,13 @@ async def run_replay(project: ProjectFolder, content: dict[str, Any], question: 
     finally:
         index.close()
     return replay.checked(answer)
+
+
+def _writing() -> Callable[..., Awaitable[str]]:
+    """What writes reports; all that builds an index is imported with it, which takes longer than a question, so in a thread and when there is something to write."""
+    from graphrag_local.settling import write_level
+
+    return write_level
 
 
 async def run_briefing(project: ProjectFolder, question: str, mode: str, level: int | None, say: Say) -> Answer:

@@ -1,7 +1,7 @@
 """Reports that are written when somebody asks for them: those of a level that `reports.write` left out, or that an update left stale."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -13,14 +13,15 @@ from graphrag_local.flow import Silent, in_own_loop
 from graphrag_local.indexing import Indexed, Order, decided_by, publish_built, run_of
 from graphrag_local.pipeline import reportable, write_missing
 from graphrag_local.project import ProjectFolder
-from graphrag_local.records import Community, Document, Failed, Report
+from graphrag_local.records import Document
 from graphrag_local.store.forgotten import read_forgotten, unfinished
 from graphrag_local.store.generations import Generation, discard, open_current
 from graphrag_local.store.lance import Tables
 from graphrag_local.store.ledger import Ledger
 from graphrag_local.store.lock import BuildLock
-from graphrag_local.store.reading import StoredIndex, snapshot_of
+from graphrag_local.store.reading import snapshot_of
 from graphrag_local.store.runlog import RunLog
+from graphrag_local.unwritten import lacking_on
 from graphrag_local.wiring import ModelSide, on_ledger
 
 Say = Callable[[str], None]
@@ -106,7 +107,7 @@ async def _written(project: ProjectFolder, side: ModelSide, lock: BuildLock, par
     except NotConfirmed:
         return None, "Other settings, prompts or models hold now than made the index: reports that this level lacks were not written."
     snapshot = snapshot_of(parent)
-    lacking = _lacking(snapshot.communities, snapshot.reports, snapshot.failures, level) & reportable(snapshot, project.settings)
+    lacking = lacking_on(snapshot.communities, snapshot.reports, snapshot.failures, level) & reportable(snapshot, project.settings)
     if not lacking:
         return None, ""
     if len(lacking) > most:
@@ -126,20 +127,3 @@ async def _written(project: ProjectFolder, side: ModelSide, lock: BuildLock, par
     finally:
         log.close()
     return indexed, f"{built.rewritten:,} reports of level {level} were written for this question." if indexed.published else ""
-
-
-def may_lack(index: StoredIndex, project: ProjectFolder, level: int) -> bool:
-    """Whether a level may lack reports that could be written now, by what is read of the index already; not where other settings hold than made it:
-    then `index` has to speak first."""
-    about = index.manifest["about"]
-    if not about["without_report"]["unwritten"] + about["without_report"]["stale"] or about["settings"] != project.settings.fingerprint():
-        return False
-    return bool(_lacking(index.communities(), index.reports(), index.failures(), level))
-
-
-def _lacking(communities: Iterable[Community], reports: Iterable[Report], failures: Iterable[Failed], level: int) -> set[str]:
-    """Communities of a level, of two entities or more, without a current report that did not fail before."""
-    current = {report.community_id for report in reports if not report.stale}
-    failed = {row.input_id for row in failures if row.stage == "reports"}
-    there = (one for one in communities if one.first_level <= level <= one.last_level and len(one.member_ids) > 1)
-    return {one.id for one in there if one.id not in current and one.id not in failed}

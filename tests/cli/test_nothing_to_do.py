@@ -15,7 +15,7 @@ from tests.cli.shell import ROOT
 from tests.engine.tinymodel import make_chat_model, tokenizer
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "outlines", "llguidance", "sklearn")
-BUILDERS = ("lancedb", "igraph", "leidenalg", "rustworkx", "bm25s", "numba", "scipy")
+BUILDERS = ("lancedb", "igraph", "leidenalg", "rustworkx", "bm25s", "numba", "scipy", "graphrag_local.pipeline")
 RUN = f"""
 import json, sys
 from graphrag_local.cli.main import main

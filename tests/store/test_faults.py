@@ -134,13 +134,13 @@ done.set()
     with child(script, tmp_path) as one, child(script, tmp_path) as two:
         for reader in (one, two):
             seen(reader, 0)
-        for version in range(1, 9):
+        for version in range(1, 16):
             with open_current(tmp_path) as parent:
                 put(tmp_path, small(version), parent)
             with BuildLock(tmp_path) as lock:
                 collect(lock, 1)
         for reader in (one, two):
-            seen(reader, 8)
+            seen(reader, 15)
             assert reader.communicate()[0] == ""
 
 
